@@ -1,0 +1,149 @@
+"""Lower and upper bounds as bytes whose order is the order of the values.
+
+The database compares them with its plain byte comparison, so pruning needs no decoding and no
+knowledge of types. Integers share one width and floats another, so that an int column that was
+promoted to long (or float to double) still compares rightly with its old files.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from datetime import date, datetime
+from decimal import Context, Decimal
+from typing import TYPE_CHECKING, TypeVar
+
+from lakebed.core.errors import InvalidValueError
+from lakebed.core.times import EPOCH, MICROSECOND
+
+if TYPE_CHECKING:
+    from lakebed.core.types import Primitive
+
+MAX_BOUND_BYTES = 64
+_SIGN_64 = 1 << 63
+_SIGN_128 = 1 << 127
+_ALL_64 = (1 << 64) - 1
+_LAST_CODE_POINT = 0x10FFFF
+_FIRST_SURROGATE, _LAST_SURROGATE = 0xD800, 0xDFFF
+_EPOCH_DAY = date(1970, 1, 1)
+# Range-index coordinates of times count seconds from here: 32-bit floats stay exact to the second for months around it.
+_INDEX_EPOCH_S = 1_767_225_600  # 2026-01-01T00:00:00Z; stored: never change
+
+_WIDE = Context(prec=80)  # the default context would round a 38-digit decimal
+_Text = TypeVar("_Text", str, bytes)
+
+Value = bool | int | float | str | bytes | date | datetime | Decimal
+
+
+def encode(kind: Primitive, value: Value) -> bytes | None:
+    """Sortable bytes of one value; None when the type has no order we can use (NaN)."""
+    match kind.name:
+        case "boolean":
+            return b"\x01" if value else b"\x00"
+        case "int" | "long" | "date" | "timestamp" | "timestamptz":
+            return _encode_int(_as_int(kind, value))
+        case "float" | "double":
+            return _encode_float(value)
+        case "decimal":
+            return _encode_decimal(kind, value)
+        case "string":
+            return _require(value, str).encode()
+        case _:
+            return bytes(_require(value, bytes))
+
+
+def lower_bound(kind: Primitive, value: Value) -> bytes | None:
+    """Encoded and, for long strings and binaries, cut: a prefix sorts before everything it starts."""
+    encoded = encode(kind, -0.0 if value == 0.0 and isinstance(value, float) else value)
+    if encoded is None or len(encoded) <= MAX_BOUND_BYTES:
+        return encoded
+    cut = encoded[:MAX_BOUND_BYTES]
+    return cut.decode(errors="ignore").encode() if kind.name == "string" else cut
+
+
+def upper_bound(kind: Primitive, value: Value) -> bytes | None:
+    """Encoded and cut upwards; None when nothing greater of that length exists."""
+    encoded = encode(kind, 0.0 if value == 0.0 and isinstance(value, float) else value)
+    if encoded is None or len(encoded) <= MAX_BOUND_BYTES:
+        return encoded
+    cut = encoded[:MAX_BOUND_BYTES]
+    return _next_text(cut.decode(errors="ignore")) if kind.name == "string" else _next_bytes(cut)
+
+
+def coordinate(kind: Primitive, value: Value) -> float | None:
+    """Where a value lies on the range index, or None when its type is not a number or a time."""
+    match kind.name:
+        case "timestamp" | "timestamptz":
+            return _as_int(kind, value) / 1e6 - _INDEX_EPOCH_S
+        case "int" | "long" | "date":
+            return float(_as_int(kind, value))
+        case "float" | "double" if not math.isnan(float(_number(value))):
+            return float(_number(value))
+        case _:
+            return None
+
+
+def _as_int(kind: Primitive, value: Value) -> int:
+    if isinstance(value, datetime):
+        moment = value if value.tzinfo else value.replace(tzinfo=EPOCH.tzinfo)
+        return (moment - EPOCH) // MICROSECOND
+    if isinstance(value, date):
+        return (value - _EPOCH_DAY).days
+    if isinstance(value, bool) or not isinstance(value, int):
+        message = f"{value!r} is no value of type {kind}"
+        raise InvalidValueError(message)
+    return value
+
+
+def _number(value: Value) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        message = f"{value!r} is no number"
+        raise InvalidValueError(message)
+    return float(value)
+
+
+def _require(value: Value, wanted: type[_Text]) -> _Text:
+    if not isinstance(value, wanted):
+        message = f"{value!r} is no {wanted.__name__}"
+        raise InvalidValueError(message)
+    return value
+
+
+def _encode_int(value: int) -> bytes:
+    if not -_SIGN_64 <= value < _SIGN_64:
+        message = f"{value} does not fit 64 bits"
+        raise InvalidValueError(message)
+    return (value + _SIGN_64).to_bytes(8, "big")
+
+
+def _encode_float(value: Value) -> bytes | None:
+    number = _number(value)
+    if math.isnan(number):
+        return None
+    bits = int.from_bytes(struct.pack(">d", number), "big")
+    return (bits ^ _ALL_64 if bits & _SIGN_64 else bits | _SIGN_64).to_bytes(8, "big")
+
+
+def _encode_decimal(kind: Primitive, value: Value) -> bytes:
+    number = value if isinstance(value, Decimal) else Decimal(str(_number(value)))
+    unscaled = int(number.scaleb(kind.scale, _WIDE).to_integral_value(context=_WIDE))
+    if not -_SIGN_128 <= unscaled < _SIGN_128:
+        message = f"{number} does not fit {kind}"
+        raise InvalidValueError(message)
+    return (unscaled + _SIGN_128).to_bytes(16, "big")
+
+
+def _next_text(text: str) -> bytes | None:
+    """The shortest text that sorts after everything starting with `text`."""
+    for end in range(len(text), 0, -1):
+        code = ord(text[end - 1]) + 1
+        if _FIRST_SURROGATE <= code <= _LAST_SURROGATE:
+            code = _LAST_SURROGATE + 1
+        if code <= _LAST_CODE_POINT:
+            return (text[: end - 1] + chr(code)).encode()
+    return None
+
+
+def _next_bytes(cut: bytes) -> bytes | None:
+    stripped = cut.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

@@ -1,0 +1,71 @@
+"""Typed changes, and who hears of them: a constant, because nobody may subscribe at run time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from lakebed.core.rows import Row, TableFiles, TableMetadata, Tables, TableSnapshots, TableStats
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+RowT = TypeVar("RowT", bound=Row, covariant=True)  # noqa: PLC0105 - one name for the one type variable of events
+
+
+class Operation(StrEnum):
+    """Stored: never rename."""
+
+    INSERT = "INSERT"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+
+
+class RegistryTable(StrEnum):
+    """The monitored tables. Stored: never rename."""
+
+    TABLES = "tables"
+    TABLE_METADATA = "table_metadata"
+    TABLE_FILES = "table_files"
+    TABLE_STATS = "table_stats"
+    TABLE_SNAPSHOTS = "table_snapshots"
+
+
+ROW_TYPES: dict[RegistryTable, type[Row]] = {
+    RegistryTable.TABLES: Tables,
+    RegistryTable.TABLE_METADATA: TableMetadata,
+    RegistryTable.TABLE_FILES: TableFiles,
+    RegistryTable.TABLE_STATS: TableStats,
+    RegistryTable.TABLE_SNAPSHOTS: TableSnapshots,
+}
+
+
+class Component(StrEnum):
+    """Stored in cursors: never rename."""
+
+    ICEBERG_UPDATER = "iceberg_updater"
+    SNAPSHOTTER = "snapshotter"
+    COMPACTOR = "compactor"
+    METADATA_ORCHESTRATOR = "metadata_orchestrator"
+
+
+SUBSCRIPTIONS: dict[Component, frozenset[RegistryTable]] = {
+    Component.ICEBERG_UPDATER: frozenset({RegistryTable.TABLE_METADATA, RegistryTable.TABLE_FILES}),
+    Component.COMPACTOR: frozenset({RegistryTable.TABLE_FILES, RegistryTable.TABLE_STATS}),
+    Component.SNAPSHOTTER: frozenset({RegistryTable.TABLE_METADATA, RegistryTable.TABLE_FILES, RegistryTable.TABLE_SNAPSHOTS}),
+    Component.METADATA_ORCHESTRATOR: frozenset({RegistryTable.TABLES, RegistryTable.TABLE_METADATA}),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event(Generic[RowT]):
+    """One committed change of one registry row, in the order of its lake table."""
+
+    table: RegistryTable
+    operation: Operation
+    data: RowT  # the row after the change; before it, for a DELETE
+    before: RowT | None
+    table_id: int
+    sequence: int
+    timestamp: datetime

@@ -1,0 +1,88 @@
+"""One data file as it is offered to the registry."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from lakebed.core.errors import InvalidValueError
+
+_HEX_64 = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+
+class FileType(StrEnum):
+    """Stored: never rename."""
+
+    PARQUET = "parquet"
+    JSON = "json"
+
+
+class ChecksumKind(StrEnum):
+    """What the checksum covers. Stored: never rename."""
+
+    WHOLE_FILE = "sha256"
+    FOOTER = "footer-sha256"  # object stores: footer beside size and ETag
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnStatistics:
+    """What pruning knows of one column of one file; bounds are sortable bytes (core.bounds)."""
+
+    field_id: int
+    null_count: int | None = None
+    value_count: int | None = None
+    lower: bytes | None = None
+    upper: bytes | None = None
+    lower_coordinate: float | None = None
+    upper_coordinate: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footer:
+    """The raw tail of a Parquet file, `FileMetaData + length + PAR1`, as the file holds it (format version 2)."""
+
+    tail: bytes
+    num_rows: int
+    checksum: str
+
+    @property
+    def length(self) -> int:
+        return len(self.tail)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFile:
+    """A finished, durable file that a partition will own. `path` is canonical (storage made it)."""
+
+    path: str
+    size_bytes: int
+    row_count: int
+    checksum: str
+    checksum_kind: ChecksumKind = ChecksumKind.WHOLE_FILE
+    file_type: FileType = FileType.PARQUET
+    partition_path: str = ""
+    is_compressed: bool = True
+    footer: Footer | None = None
+    columns: tuple[ColumnStatistics, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if self.size_bytes <= 0 or self.row_count <= 0:
+            message = f"{self.path}: a file has at least one byte and one row; zero rows make an empty partition"
+            raise InvalidValueError(message)
+        if not _HEX_64.fullmatch(self.checksum):
+            message = f"{self.path}: the checksum is not 64 hexadecimal digits"
+            raise InvalidValueError(message)
+        if (self.file_type is FileType.PARQUET) != (self.footer is not None):
+            message = f"{self.path}: a Parquet file comes with its footer, any other file without"
+            raise InvalidValueError(message)
+        if self.footer is not None and self.footer.num_rows != self.row_count:
+            message = f"{self.path}: the footer counts {self.footer.num_rows} rows, the caller {self.row_count}"
+            raise InvalidValueError(message)
+        if "\n" in self.path or "\n" in self.partition_path:
+            message = "a path may not contain a line break"
+            raise InvalidValueError(message)
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]

@@ -1,0 +1,70 @@
+"""Times are UTC integer microseconds inside, aware datetimes at the edges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from lakebed.core.errors import InvalidRangeError
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+MAX_MICROS = 253_402_300_799_999_999  # 9999-12-31T23:59:59.999999Z: the last instant a datetime can hold
+MIN_MICROS = -62_135_596_800_000_000  # 0001-01-01T00:00:00Z
+
+
+class Clock(Protocol):
+    """Where 'now' comes from; the registry's database unless a test brings its own."""
+
+    def __call__(self) -> int:
+        """Now, in UTC microseconds."""
+
+
+def to_micros(moment: datetime) -> int:
+    """Exact: equality of instants is equality of the integers."""
+    if moment.tzinfo is None or moment.utcoffset() is None:
+        message = f"{moment.isoformat()} has no time zone"
+        raise InvalidRangeError(message)
+    return (moment - EPOCH) // MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    return EPOCH + timedelta(microseconds=micros)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class TimeRange:
+    """A half-open range `[begin, end)` of at least one microsecond, in UTC microseconds."""
+
+    begin: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if self.begin >= self.end:
+            kind = "has no width" if self.begin == self.end else "ends before it begins"
+            message = f"range [{show(self.begin)}, {show(self.end)}) {kind}"
+            raise InvalidRangeError(message)
+        if self.begin < MIN_MICROS or self.end > MAX_MICROS:
+            message = f"range [{self.begin}, {self.end}) lies outside the years 1 to 9999"
+            raise InvalidRangeError(message)
+
+    @classmethod
+    def of(cls, begin: datetime, end: datetime) -> TimeRange:
+        return cls(begin=to_micros(begin), end=to_micros(end))
+
+    def overlaps(self, other: TimeRange) -> bool:
+        return self.begin < other.end and other.begin < self.end
+
+    def contains(self, other: TimeRange) -> bool:
+        return self.begin <= other.begin and other.end <= self.end
+
+    def __str__(self) -> str:
+        return f"[{show(self.begin)}, {show(self.end)})"
+
+
+def show(micros: int) -> str:
+    """ISO text, or the plain number where no calendar reaches."""
+    if MIN_MICROS <= micros <= MAX_MICROS:
+        return from_micros(micros).isoformat().replace("+00:00", "Z")
+    return str(micros)

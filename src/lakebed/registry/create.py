@@ -1,0 +1,213 @@
+"""Opening a registry: create it, or make sure that it is the one this program can write to."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from lakebed.core.errors import RegistryNewerError, RegistryOlderError, RegistryRefusedError, TriggersChangedError
+from lakebed.registry.engine import Registry, parse_url
+from lakebed.registry.journal_ddl import hash_triggers, postgres_triggers, sqlite_triggers
+from lakebed.registry.postgres import PostgresBackend
+from lakebed.registry.rules_ddl import postgres_rules, range_index, sqlite_rules
+from lakebed.registry.sqlite import SqliteBackend
+
+if TYPE_CHECKING:
+    from lakebed.core.times import Clock
+    from lakebed.registry.connection import Backend, Connection
+    from lakebed.registry.statements import Dialect
+
+REVISIONS = ("0001", "0002", "0003", "0004")  # stored in alembic_version: never rename
+HEAD = REVISIONS[-1]
+_CREATE_LOCK = 7_521_903  # PostgreSQL: two processes must not create the same registry at once
+_TYPES = {"BIGINT": "bigint", "TEXT": "text", "BYTEA": "bytea", "BLOB": "bytea", "SMALLINT": "smallint", "INTEGER": "bigint"}
+
+
+def open_registry(
+    url: str, *, clock: Clock | None = None, timeout_s: float = 30.0, strict: bool = False, verify: bool = True, migrate: bool = True
+) -> Registry:
+    """Open `url`, creating an empty registry where there is none. An older one is migrated only where nobody else can be using it."""
+    backend = open_backend(url, timeout_s=timeout_s, strict=strict)
+    registry = Registry(backend, clock=clock)
+    try:
+        found = find_revision(registry)
+        if found is None:
+            _create(registry)
+        elif found != HEAD:
+            _catch_up(registry, url, found, migrate=migrate)
+        if verify:
+            verify_triggers(registry)
+    except BaseException:
+        registry.close()
+        raise
+    return registry
+
+
+def open_backend(url: str, *, timeout_s: float = 30.0, strict: bool = False) -> Backend:
+    where = parse_url(url)
+    if isinstance(where, str):
+        return PostgresBackend(where, types=column_types(), timeout_s=timeout_s)
+    return SqliteBackend(where, timeout_s=timeout_s, strict=strict)
+
+
+def find_revision(registry: Registry) -> str | None:
+    """The registry's revision; None for an empty database; refuses a database that is not ours."""
+    names = {row[0] for row in registry.query(_LIST_TABLES[registry.dialect])}
+    if "alembic_version" in names:
+        rows = registry.query("SELECT version_num FROM alembic_version")
+        return str(rows[0][0]) if rows else None
+    if names:
+        message = f"{registry.backend.shown_url} holds other tables ({', '.join(sorted(names)[:3])}): give Lakebed a database of its own"
+        raise RegistryRefusedError(message)
+    return None
+
+
+def require_known(found: str) -> None:
+    if found not in REVISIONS:
+        raise RegistryNewerError(found, known=HEAD)
+
+
+def statements(dialect: Dialect) -> list[str]:
+    """The whole schema of today, in order."""
+    return [*table_ddl(dialect), range_index(dialect), *rules(dialect).values(), *triggers(dialect).values()]
+
+
+def table_ddl(dialect: Dialect) -> list[str]:
+    """Imports SQLAlchemy, and only when a registry is made."""
+    from sqlalchemy.dialects import postgresql, sqlite  # noqa: PLC0415
+    from sqlalchemy.schema import CreateIndex, CreateTable  # noqa: PLC0415
+
+    from lakebed.registry.tables import METADATA  # noqa: PLC0415
+
+    spoken = sqlite.dialect() if dialect == "sqlite" else postgresql.dialect()  # type: ignore[no-untyped-call]
+    made: list[str] = []
+    for table in METADATA.sorted_tables:
+        made.append(str(CreateTable(table).compile(dialect=spoken)).strip())
+        made.extend(str(CreateIndex(index).compile(dialect=spoken)) for index in sorted(table.indexes, key=lambda i: str(i.name)))
+    return made
+
+
+def rules(dialect: Dialect) -> dict[str, str]:
+    return sqlite_rules() if dialect == "sqlite" else postgres_rules()
+
+
+def triggers(dialect: Dialect) -> dict[str, str]:
+    return sqlite_triggers() if dialect == "sqlite" else postgres_triggers()
+
+
+@lru_cache(maxsize=1)
+def column_types() -> dict[str, dict[str, str]]:
+    """PostgreSQL's type of every column, for inserts from arrays."""
+    from sqlalchemy.dialects import postgresql  # noqa: PLC0415 - as above
+
+    from lakebed.registry.tables import METADATA  # noqa: PLC0415
+
+    spoken = postgresql.dialect()  # type: ignore[no-untyped-call]
+    return {
+        table.name: {column.name: _TYPES[column.type.compile(dialect=spoken)] for column in table.columns}
+        for table in METADATA.tables.values()
+    }
+
+
+def verify_triggers(registry: Registry) -> None:
+    """Every rule and journal trigger is there, enabled and unaltered; else writing would lose changes silently."""
+    expected = {**rules(registry.dialect), **triggers(registry.dialect)}
+    found = _found_sqlite(registry) if registry.dialect == "sqlite" else _found_postgres(registry)
+    wanted = expected if registry.dialect == "sqlite" else {name: _body(ddl) for name, ddl in expected.items() if "$$" in ddl}
+    missing = tuple(sorted(wanted.keys() - found.keys()))
+    changed = tuple(sorted(name for name, ddl in wanted.items() if name in found and _squeeze(found[name]) != _squeeze(ddl)))
+    # SQLite must trust its schema for JSON inside triggers, so nothing may be there that we did not write
+    changed += tuple(sorted(found.keys() - wanted.keys())) if registry.dialect == "sqlite" else ()
+    stored = registry.query("SELECT value FROM registry_facts WHERE key = 'trigger_hash'")
+    if not stored or stored[0][0] != hash_triggers(expected):
+        changed = changed or ("the stored hash",)
+    if missing or changed:
+        raise TriggersChangedError(missing=missing, changed=changed)
+
+
+def stamp_facts(connection: Connection, dialect: Dialect) -> None:
+    """What start-up compares: the triggers' hash and the registry's identity."""
+    expected = {**rules(dialect), **triggers(dialect)}
+    upsert = "INSERT INTO registry_facts (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+    connection.run(upsert, {"key": "trigger_hash", "value": hash_triggers(expected)})
+    keep = "INSERT INTO registry_facts (key, value) VALUES (:key, :value) ON CONFLICT (key) DO NOTHING"
+    connection.run(keep, {"key": "registry_id", "value": secrets.token_hex(16)})
+
+
+_LIST_TABLES = {
+    "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
+    "postgresql": "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()",
+}
+
+
+def _create(registry: Registry) -> None:
+    backend = registry.backend
+    connection = backend.connect()
+    try:
+        backend.begin_write(connection, ())
+        if registry.dialect == "postgresql":
+            connection.run(f"SELECT pg_advisory_xact_lock({_CREATE_LOCK})")
+        if find_revision(registry) is not None:  # somebody else created it while we waited
+            backend.rollback(connection)
+            return
+        backend.script(
+            connection, [*statements(registry.dialect), "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"]
+        )
+        connection.run("INSERT INTO alembic_version (version_num) VALUES (:head)", {"head": HEAD})
+        stamp_facts(connection, registry.dialect)
+        backend.commit(connection)
+    except BaseException:
+        backend.rollback(connection)
+        raise
+    finally:
+        connection.close()
+
+
+def _catch_up(registry: Registry, url: str, found: str, *, migrate: bool) -> None:
+    require_known(found)
+    if not migrate or not _alone(registry):
+        raise RegistryOlderError(found, known=HEAD)
+    from lakebed.registry.migrate import migrate_registry  # noqa: PLC0415 - Alembic is loaded only when there is something to do
+
+    migrate_registry(url)
+
+
+def _alone(registry: Registry) -> bool:
+    """Only SQLite can tell that no other process has the registry open: an exclusive lock is granted."""
+    if not isinstance(registry.backend, SqliteBackend):
+        return False
+    for connection in registry.take_idle():
+        connection.close()
+    probe = sqlite3.connect(registry.backend.path, timeout=0, isolation_level=None)
+    try:
+        probe.execute("PRAGMA locking_mode=EXCLUSIVE")
+        probe.execute("BEGIN EXCLUSIVE")
+        probe.execute("ROLLBACK")
+    except sqlite3.OperationalError:
+        return False
+    finally:
+        probe.close()
+    return True
+
+
+def _squeeze(ddl: str) -> str:
+    return " ".join(ddl.split())
+
+
+def _body(ddl: str) -> str:
+    return ddl.split("$$")[1]
+
+
+def _found_sqlite(registry: Registry) -> dict[str, str]:
+    return {row[0]: row[1] for row in registry.query("SELECT name, sql FROM sqlite_master WHERE type IN ('trigger', 'view')")}
+
+
+def _found_postgres(registry: Registry) -> dict[str, str]:
+    rows = registry.query(
+        "SELECT t.tgname, p.prosrc FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_class c ON c.oid = t.tgrelid "
+        "JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = current_schema() AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')"
+    )
+    return {row[0]: row[1] for row in rows}

@@ -1,0 +1,230 @@
+"""The registry: one door for writing, snapshots for reading."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import OrderedDict
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakebed.core.errors import (
+    ForkedConnectionError,
+    InvalidValueError,
+    OutcomeUnknownError,
+    RegistryLockedError,
+    RegistryUnavailableError,
+    TableNotFoundError,
+)
+from lakebed.core.names import TableName
+from lakebed.registry.connection import CommitUnknownError
+from lakebed.registry.sqlite import SqliteBackend
+from lakebed.registry.transaction import Reader, Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import TypeVar
+
+    from lakebed.core.times import Clock
+    from lakebed.registry.connection import Backend, Connection, Rows
+    from lakebed.registry.statements import Dialect
+
+    T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+_FIND_TABLE = "SELECT id FROM tables WHERE database = :database AND name = :name AND dropped_at IS NULL"
+_MAX_ATTEMPTS = 5
+
+
+class Registry:
+    """An open registry. Threads may share it; processes may not (a forked child is refused)."""
+
+    def __init__(self, backend: Backend, *, clock: Clock | None = None) -> None:
+        self.backend = backend
+        self._clock = clock
+        self._pid = os.getpid()
+        self._idle: list[Connection] = []
+        self._guard = threading.Lock()
+        self._table_ids: dict[TableName, int] = {}
+        self.indexed_fields: dict[int, tuple[int, ...]] = {}
+        self.scopes: OrderedDict[tuple[int, str, str], int] = OrderedDict()
+        self._listeners: list[threading.Event] = []
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.backend.dialect
+
+    def now(self) -> int:
+        """The clock that decides: the test's, the database server's, or this host's where it is the server."""
+        if self._clock is not None:
+            return self._clock()
+        if self.dialect == "sqlite":
+            return time.time_ns() // 1000
+        (found,) = self.query("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)")[0]
+        return int(found)
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+        """One statement, one snapshot."""
+        with self._checked_out() as connection:
+            return connection.query(sql, params)
+
+    @contextmanager
+    def read(self) -> Iterator[Reader]:
+        """Several statements on one snapshot of all tables. Keep it short: on SQLite it holds the WAL."""
+        with self._checked_out() as connection:
+            self.backend.begin_read(connection)
+            try:
+                yield Reader(connection, self.indexed_fields)
+            finally:
+                self.backend.end_read(connection)
+
+    def find_table_id(self, name: TableName) -> int | None:
+        if (known := self._table_ids.get(name)) is not None:
+            return known
+        rows = self.query(_FIND_TABLE, {"database": name.database, "name": name.name})
+        if rows:
+            self._table_ids[name] = rows[0][0]
+        return rows[0][0] if rows else None
+
+    def require_table_id(self, name: TableName) -> int:
+        if (found := self.find_table_id(name)) is None:
+            raise TableNotFoundError(str(name))
+        return found
+
+    def forget_table(self, name: TableName) -> None:
+        self._table_ids.pop(name, None)
+
+    # -- writing ------------------------------------------------------------------------------
+
+    @contextmanager
+    def write(self, tables: Sequence[TableName | int] = (), *, op_id: str | None = None) -> Iterator[Transaction]:
+        """The only way to write: as the only writer of `tables` until the block ends.
+
+        Leaves everything as it was when the block raises. When the connection is lost during
+        commit, the outcome is looked up by `op_id` under the same lock before anything is said.
+        """
+        ids = sorted({self.require_table_id(t) if isinstance(t, TableName) else t for t in tables})
+        with self._checked_out() as connection:
+            tx = self._open(connection, ids)
+            try:
+                yield tx
+                tx.flush()
+            except BaseException:
+                self.backend.rollback(connection)
+                raise
+            try:
+                self.backend.commit(connection)
+            except CommitUnknownError as exc:
+                connection.close()
+                self._settle(ids, op_id, cause=exc)
+        for listener in self._listeners:
+            listener.set()
+        for hook in tx.after_commit:
+            hook()
+
+    def transact(self, body: Callable[[Transaction], T], *, tables: Sequence[TableName | int], op_id: str | None = None) -> T:
+        """Run `body` through the door, again (at most 5 times) when another writer's lock was in the way."""
+        for attempt in range(1, _MAX_ATTEMPTS + 1):
+            try:
+                with self.write(tables, op_id=op_id) as tx:
+                    return body(tx)
+            except RegistryLockedError:
+                if attempt == _MAX_ATTEMPTS or self.dialect == "sqlite":  # SQLite has waited its whole timeout already
+                    raise
+                logger.info("transaction repeated after a lock conflict", extra={"action": "retry", "attempt": attempt})
+        raise AssertionError  # pragma: no cover - the loop returns or raises
+
+    def add_listener(self, listener: threading.Event) -> None:
+        """Set `listener` after each of this process's commits: the in-process wake-up hint."""
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: threading.Event) -> None:
+        self._listeners.remove(listener)
+
+    def take_idle(self) -> list[Connection]:
+        """Hand over the connections nobody uses, to be closed."""
+        with self._guard:
+            idle, self._idle = self._idle, []
+        return idle
+
+    def close(self) -> None:
+        """Close every idle connection; on SQLite under the writers' lock, because the last close checkpoints."""
+        idle = self.take_idle()
+        if isinstance(self.backend, SqliteBackend) and idle and os.getpid() == self._pid:
+            lock = self.backend.locked()
+            lock.acquire()
+            try:
+                for connection in idle:
+                    connection.close()
+            finally:
+                lock.release()
+        else:
+            for connection in idle:
+                connection.close()
+        self.backend.close()
+
+    def _open(self, connection: Connection, ids: list[int]) -> Transaction:
+        heads, database_now = self.backend.begin_write(connection, ids)
+        now = self._clock() if self._clock is not None else database_now if database_now is not None else time.time_ns() // 1000
+        missing = set(ids) - {head.table_id for head in heads}
+        if missing:
+            self.backend.rollback(connection)
+            raise TableNotFoundError(f"with id {min(missing)}")
+        return Transaction(connection, heads, now=now, registry=self)
+
+    def _settle(self, ids: list[int], op_id: str | None, *, cause: BaseException) -> None:
+        """Return when the transaction in doubt did commit; raise what is known otherwise."""
+        if op_id is None:
+            raise OutcomeUnknownError("(without an id)") from cause
+        try:
+            with self._checked_out() as connection:
+                self.backend.begin_write(connection, ids)  # waits until the transaction in doubt has ended
+                try:
+                    rows = connection.query("SELECT state FROM operations WHERE op_id = :op_id", {"op_id": op_id})
+                finally:
+                    self.backend.rollback(connection)
+        except RegistryUnavailableError:
+            raise OutcomeUnknownError(op_id) from cause
+        if not rows or rows[0][0] != "registered":
+            message = f"the connection was lost before operation {op_id} was committed; nothing was changed: retry"
+            raise RegistryUnavailableError(message) from cause
+
+    @contextmanager
+    def _checked_out(self) -> Iterator[Connection]:
+        if os.getpid() != self._pid:
+            raise ForkedConnectionError
+        with self._guard:
+            connection = self._idle.pop() if self._idle else None
+        connection = connection or self.backend.connect()
+        try:
+            yield connection
+        except RegistryUnavailableError:
+            connection.close()  # it may be gone; the next caller gets a fresh one
+            raise
+        except BaseException:
+            self._give_back(connection)
+            raise
+        self._give_back(connection)
+
+    def _give_back(self, connection: Connection) -> None:
+        if not connection.closed:
+            with self._guard:
+                self._idle.append(connection)
+
+
+def parse_url(url: str) -> Path | str:
+    """A path for SQLite, the URL itself for PostgreSQL."""
+    if url.startswith("sqlite:///"):
+        path = url.removeprefix("sqlite:///")
+        if path and path != ":memory:":
+            return Path(path)
+    if url.startswith(("postgresql://", "postgres://")):
+        return url
+    message = "a registry is named sqlite:///path/lake.db or postgresql://user@host/database"
+    raise InvalidValueError(message)

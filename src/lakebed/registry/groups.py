@@ -1,0 +1,85 @@
+"""Groups: the numbered steps that make Iceberg a pure function of the registry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.core.errors import InvalidValueError
+from lakebed.core.rows import TableFiles, list_columns
+from lakebed.registry.codec import decode_row
+from lakebed.registry.leases import require_epoch
+
+if TYPE_CHECKING:
+    from lakebed.core.names import TableName
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.leases import Lease
+    from lakebed.registry.transaction import Reader, Transaction
+
+_COLUMNS = ", ".join(f"f.{column}" for column in list_columns(TableFiles))
+_PENDING = """table_id = :table_id AND added_group IS NULL AND retired_seq IS NULL AND file_type = 'parquet'
+AND schema_hash IN (SELECT schema_hash FROM table_metadata WHERE table_id = :table_id AND standing IN ('serving', 'readable'))"""
+_AT_GROUP = f"""SELECT {_COLUMNS} FROM table_files f
+WHERE f.table_id = :table_id AND f.added_group <= :g AND (f.removed_group IS NULL OR f.removed_group > :g) ORDER BY f.id"""
+_BETWEEN = f"""SELECT {_COLUMNS} FROM table_files f
+WHERE f.table_id = :table_id AND ((f.added_group > :low AND f.added_group <= :high) OR (f.removed_group > :low AND f.removed_group <= :high))
+ORDER BY f.id"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStep:
+    """What Iceberg must add and remove to go from one group to another."""
+
+    added: tuple[TableFiles, ...]
+    removed: tuple[TableFiles, ...]
+
+
+def seal(tx: Transaction, name: TableName) -> int | None:
+    """Give the pending files the next group; None, and nothing changed, when none is pending."""
+    table = tx.require(name)
+    params = {"table_id": table.table_id}
+    if not tx.query(f"SELECT 1 FROM table_files WHERE {_PENDING} LIMIT 1", params):
+        return None
+    table.last_group += 1
+    instant = tx.touch(table)
+    tx.send(
+        f"UPDATE table_files SET added_group = :g, modified_at = :now WHERE {_PENDING}", {**params, "g": table.last_group, "now": instant}
+    )
+    tx.send(
+        "UPDATE tables SET last_group = :g, last_modified = :now WHERE id = :table_id", {**params, "g": table.last_group, "now": instant}
+    )
+    return table.last_group
+
+
+def list_files_at_group(reader: Registry | Reader | Transaction, table_id: int, group: int) -> list[TableFiles]:
+    """Exactly what Iceberg holds at `group`."""
+    return [decode_row(TableFiles, row) for row in reader.query(_AT_GROUP, {"table_id": table_id, "g": group})]
+
+
+def plan_step(reader: Registry | Reader | Transaction, table_id: int, *, since: int, until: int) -> GroupStep:
+    """The difference between two groups; a file that came and went in between is in neither."""
+    if since > until:
+        message = f"group {since} lies after {until}"
+        raise InvalidValueError(message)
+    rows = [decode_row(TableFiles, row) for row in reader.query(_BETWEEN, {"table_id": table_id, "low": since, "high": until})]
+    return GroupStep(
+        added=tuple(
+            f for f in rows if f.added_group is not None and f.added_group > since and (f.removed_group is None or f.removed_group > until)
+        ),
+        removed=tuple(f for f in rows if f.added_group is not None and f.added_group <= since and f.removed_group is not None),
+    )
+
+
+def set_committed_group(tx: Transaction, name: TableName, group: int, *, snapshot_id: int, lease: Lease | None = None) -> None:
+    """Record that Iceberg reached `group`; never goes back, and only the holder of the lease may say so."""
+    if lease is not None:
+        require_epoch(tx, lease)
+    table = tx.require(name)
+    if group > table.last_group:
+        message = f"{name}: group {group} was never drawn, the last one is {table.last_group}"
+        raise InvalidValueError(message)
+    if group >= table.head.committed_group:
+        tx.run(
+            "UPDATE tables SET committed_group = :g, current_snapshot_id = :s, last_modified = :now WHERE id = :id",
+            {"g": group, "s": snapshot_id, "now": tx.touch(table), "id": table.table_id},
+        )

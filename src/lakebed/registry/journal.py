@@ -1,0 +1,133 @@
+"""The change journal: read in order, decoded once, purged behind the slowest reader."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakebed.core.errors import JournalGapError, UndecodableChangeError
+from lakebed.core.events import ROW_TYPES, Component, Event, Operation, RegistryTable
+from lakebed.core.rows import Row, list_changing_columns, list_columns
+from lakebed.core.times import from_micros
+from lakebed.registry.codec import decode_row
+
+if TYPE_CHECKING:
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.transaction import Reader, Transaction
+
+DEFAULT_CAP = 1_000_000
+_PURGE_BATCH = 5000
+_READ = """SELECT seq, registry_table, operation, before, after, at FROM change_log
+WHERE table_id = :table_id AND seq > :after ORDER BY seq LIMIT :limit"""
+_ENDS = "SELECT last_seq, purged_seq FROM table_seq WHERE table_id = :table_id"
+_CURSORS = "SELECT component, seq, epoch, needs_refresh FROM subscriber_cursor WHERE table_id = :table_id"
+_SAVE = """INSERT INTO subscriber_cursor (component, table_id, seq, epoch, needs_refresh, updated_at)
+VALUES (:component, :table_id, :seq, :epoch, 0, :now)
+ON CONFLICT (component, table_id) DO UPDATE SET seq = excluded.seq, epoch = excluded.epoch, needs_refresh = 0, updated_at = excluded.updated_at
+WHERE subscriber_cursor.epoch <= excluded.epoch AND subscriber_cursor.seq <= excluded.seq"""
+_MARK = """INSERT INTO subscriber_cursor (component, table_id, seq, epoch, needs_refresh, updated_at)
+VALUES (:component, :table_id, 0, 1, 1, :now)
+ON CONFLICT (component, table_id) DO UPDATE SET epoch = subscriber_cursor.epoch + 1, needs_refresh = 1, updated_at = excluded.updated_at"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """How far a component has come in one table's journal."""
+
+    component: Component
+    seq: int
+    epoch: int
+    needs_refresh: bool
+
+
+def read_changes(reader: Registry | Reader | Transaction, table_id: int, *, after: int, limit: int = 1000) -> list[Event[Row]]:
+    """The next changes after `after`, dense and in commit order; a missing number is a typed error, never skipped."""
+    rows = reader.query(_READ, {"table_id": table_id, "after": after, "limit": limit})
+    expected = after + 1
+    for row in rows:
+        if row[0] != expected:
+            raise JournalGapError(table_id, expected=expected, found=row[0])
+        expected += 1
+    if not rows:
+        _require_nothing_lost(reader, table_id, after)
+    return [_decode(table_id, row) for row in rows]
+
+
+def read_ends(reader: Registry | Reader | Transaction) -> dict[int, int]:
+    """The last number of every table's journal: what the sweep compares with its cursors."""
+    return {row[0]: row[1] for row in reader.query("SELECT table_id, last_seq FROM table_seq")}
+
+
+def list_cursors(reader: Registry | Reader | Transaction, table_id: int) -> dict[Component, Cursor]:
+    found = {
+        Component(row[0]): Cursor(component=Component(row[0]), seq=row[1], epoch=row[2], needs_refresh=bool(row[3]))
+        for row in reader.query(_CURSORS, {"table_id": table_id})
+    }
+    start = {c: Cursor(component=c, seq=0, epoch=0, needs_refresh=False) for c in Component}
+    return start | found
+
+
+def save_cursor(tx: Transaction, component: Component, table_id: int, *, seq: int, epoch: int) -> bool:
+    """Move a cursor forward; False when a newer epoch took over or it would go back: the caller is fenced out."""
+    last, _ = tx.query(_ENDS, {"table_id": table_id})[0]
+    if seq > last:
+        raise JournalGapError(table_id, expected=last + 1, found=seq)
+    return tx.run(_SAVE, {"component": component.value, "table_id": table_id, "seq": seq, "epoch": epoch, "now": tx.now}) == 1
+
+
+def purge_journal(registry: Registry, table_id: int, *, cap: int = DEFAULT_CAP) -> int:
+    """Delete what every component has passed; a laggard more than `cap` behind must refresh and no longer holds the journal."""
+    purged = 0
+    with registry.write([table_id]) as tx:
+        last, done = tx.query(_ENDS, {"table_id": table_id})[0]
+        floor = last
+        for cursor in list_cursors(tx, table_id).values():
+            if cursor.needs_refresh:
+                continue
+            if last - cursor.seq > cap:
+                tx.run(_MARK, {"component": cursor.component.value, "table_id": table_id, "now": tx.now})
+            else:
+                floor = min(floor, cursor.seq)
+    while done < floor:  # bounded transactions: a long delete would hold up the writers
+        upto = min(floor, done + _PURGE_BATCH)
+        with registry.write([table_id]) as tx:
+            purged += tx.run("DELETE FROM change_log WHERE table_id = :table_id AND seq <= :upto", {"table_id": table_id, "upto": upto})
+            tx.run("UPDATE table_seq SET purged_seq = :upto WHERE table_id = :table_id", {"table_id": table_id, "upto": upto})
+        done = upto
+    return purged
+
+
+def _require_nothing_lost(reader: Registry | Reader | Transaction, table_id: int, after: int) -> None:
+    ends = reader.query(_ENDS, {"table_id": table_id})
+    if ends and after < ends[0][1]:  # purged past this cursor
+        raise JournalGapError(table_id, expected=after + 1, found=ends[0][1] + 1)
+
+
+def _decode(table_id: int, row: tuple[Any, ...]) -> Event[Row]:
+    seq, table_name, operation_name, before_text, after_text, at = row
+    try:
+        table, operation = RegistryTable(table_name), Operation(operation_name)
+        kind = ROW_TYPES[table]
+        after: list[Any] | None = json.loads(after_text or "null")
+        before: list[Any] | None = json.loads(before_text or "null")
+        if after is not None and before is not None:
+            before = _merge(kind, after, before)
+        return Event(
+            table=table,
+            operation=operation,
+            data=decode_row(kind, before or [] if after is None else after),
+            before=None if before is None else decode_row(kind, before),
+            table_id=table_id,
+            sequence=seq,
+            timestamp=from_micros(at),
+        )
+    except (ValueError, TypeError, KeyError) as exc:
+        message = f"change {seq} of table {table_id} does not fit {table_name}: {exc}; the registry and this program differ in version"
+        raise UndecodableChangeError(message) from exc
+
+
+def _merge(kind: type[Row], after: list[Any], changed: list[Any]) -> list[Any]:
+    """The whole row before an UPDATE: what may change from the before-image, the rest as it still is."""
+    old = dict(zip(list_changing_columns(kind), changed, strict=True))
+    return [old.get(column, value) if column in old else value for column, value in zip(list_columns(kind), after, strict=True)]

@@ -1,0 +1,138 @@
+"""The journal's triggers, generated from the row dataclasses.
+
+Every change of a monitored row becomes one `change_log` row in the same transaction, numbered
+densely per lake table. Images are JSON arrays in the order of the dataclass; a before-image holds
+only the columns that may change, because the database refuses to change the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from lakebed.core.events import ROW_TYPES, Operation, RegistryTable
+from lakebed.core.rows import Row, list_changing_columns, list_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHANNEL = "lakebed_journal"  # PostgreSQL's NOTIFY channel; stored in triggers: never rename
+_BYTES = frozenset({"schema"})  # binary columns travel as hex
+
+
+def sqlite_triggers() -> dict[str, str]:
+    """Trigger name to DDL. Row triggers: SQLite has no others."""
+    made: dict[str, str] = {}
+    for table, row in ROW_TYPES.items():
+        for operation in Operation:
+            name = _name(table, operation)
+            made[name] = _sqlite_capture(name, table, operation, row)
+        made[f"frozen_{table}"] = (
+            f"CREATE TRIGGER frozen_{table} BEFORE UPDATE OF {', '.join(_frozen(row))} ON {table} "
+            f"BEGIN SELECT RAISE(ABORT, 'frozen_column: {table}'); END"
+        )
+    return made
+
+
+def postgres_triggers() -> dict[str, str]:
+    """Trigger name to DDL of its function and trigger. Statement triggers: a row trigger would update one counter per row."""
+    made: dict[str, str] = {}
+    for table, row in ROW_TYPES.items():
+        for operation in Operation:
+            name = _name(table, operation)
+            made[name] = _postgres_capture(name, table, operation, row)
+        made[f"frozen_{table}"] = (
+            f"CREATE FUNCTION frozen_{table}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            f"RAISE EXCEPTION 'frozen_column: {table}' USING ERRCODE = 'check_violation'; END $$;\n"
+            f"CREATE TRIGGER frozen_{table} BEFORE UPDATE OF {', '.join(_frozen(row))} ON {table} "
+            f"FOR EACH STATEMENT EXECUTE FUNCTION frozen_{table}()"
+        )
+    return made
+
+
+def hash_triggers(triggers: dict[str, str]) -> str:
+    """One hash over all of them: what the registry stores and start-up compares."""
+    listed = "\n".join(f"{name}\n{_squeeze(ddl)}" for name, ddl in sorted(triggers.items()))
+    return hashlib.sha256(listed.encode()).hexdigest()
+
+
+def _squeeze(ddl: str) -> str:
+    return " ".join(ddl.split())
+
+
+def _name(table: RegistryTable, operation: Operation) -> str:
+    return f"capture_{table}_{operation.lower()}"
+
+
+def _frozen(row: type[Row]) -> list[str]:
+    changing = set(list_changing_columns(row))
+    return [column for column in list_columns(row) if column not in changing]
+
+
+def _image(alias: str, columns: tuple[str, ...], *, function: str, hexed: str) -> str:
+    return f"{function}({', '.join(_values(alias, columns, hexed))})"
+
+
+def _values(alias: str, columns: tuple[str, ...], hexed: str) -> Iterator[str]:
+    for column in columns:
+        value = f"{alias}.{column}"
+        yield hexed.format(value) if column in _BYTES else value
+
+
+def _table_id(table: RegistryTable) -> str:
+    return "id" if table is RegistryTable.TABLES else "table_id"
+
+
+def _sqlite_capture(name: str, table: RegistryTable, operation: Operation, row: type[Row]) -> str:
+    alias = "OLD" if operation is Operation.DELETE else "NEW"
+    owner = f"{alias}.{_table_id(table)}"
+
+    def image(of: str, columns: tuple[str, ...]) -> str:
+        return _image(of, columns, function="json_array", hexed="hex({})")
+
+    before = {
+        Operation.INSERT: "NULL",
+        Operation.UPDATE: image("OLD", list_changing_columns(row)),
+        Operation.DELETE: image("OLD", list_columns(row)),
+    }[operation]
+    after = "NULL" if operation is Operation.DELETE else image("NEW", list_columns(row))
+    return (
+        f"CREATE TRIGGER {name} AFTER {operation} ON {table} BEGIN "
+        f"UPDATE table_seq SET last_seq = last_seq + 1 WHERE table_id = {owner}; "
+        "INSERT INTO change_log (table_id, seq, registry_table, operation, before, after, at) "
+        f"SELECT table_id, last_seq, '{table}', '{operation}', {before}, {after}, "
+        "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER) "
+        f"FROM table_seq WHERE table_id = {owner}; END"
+    )
+
+
+def _postgres_capture(name: str, table: RegistryTable, operation: Operation, row: type[Row]) -> str:
+    owner = _table_id(table)
+
+    def image(of: str, columns: tuple[str, ...]) -> str:
+        return _image(of, columns, function="json_build_array", hexed="encode({}, 'hex')") + "::text"
+
+    before, after, source, referencing = {
+        Operation.INSERT: ("NULL", image("n", list_columns(row)), "new_rows n", "NEW TABLE AS new_rows"),
+        Operation.UPDATE: (
+            image("o", list_changing_columns(row)),
+            image("n", list_columns(row)),
+            "new_rows n JOIN old_rows o ON o.id = n.id",
+            "NEW TABLE AS new_rows OLD TABLE AS old_rows",
+        ),
+        Operation.DELETE: (image("n", list_columns(row)), "NULL", "old_rows n", "OLD TABLE AS old_rows"),
+    }[operation]
+    return f"""CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE counted record;
+BEGIN
+  FOR counted IN SELECT n.{owner} AS owner, count(*) AS changes FROM {source} GROUP BY 1 ORDER BY 1 LOOP
+    INSERT INTO change_log (table_id, seq, registry_table, operation, before, after, at)
+    SELECT counted.owner, s.last_seq + row_number() OVER (ORDER BY n.id), '{table}', '{operation}', {before}, {after},
+           (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    FROM {source} CROSS JOIN (SELECT last_seq FROM table_seq WHERE table_id = counted.owner) s WHERE n.{owner} = counted.owner;
+    UPDATE table_seq SET last_seq = last_seq + counted.changes WHERE table_id = counted.owner;
+    PERFORM pg_notify('{CHANNEL}', counted.owner::text);
+  END LOOP;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER {name} AFTER {operation} ON {table} REFERENCING {referencing} FOR EACH STATEMENT EXECUTE FUNCTION {name}()"""

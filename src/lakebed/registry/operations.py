@@ -1,0 +1,170 @@
+"""Operations: the intent before the first byte, and how every doubt about an outcome is settled.
+
+writing -> registered            the transaction that publishes
+writing -> rolling_back          recovery, once the lease has expired; only then may a file be touched
+rolling_back -> rolled_back      the operation's directory is gone
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakebed.core.errors import InvalidValueError, OperationConflictError, OperationNotFoundError
+from lakebed.core.ids import require_op_id
+
+if TYPE_CHECKING:
+    from lakebed.core.names import TableName
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.transaction import LockedTable, Reader, Transaction
+
+DEFAULT_LEASE_US = 10 * 60 * 1_000_000
+_COLUMNS = ("op_id", "table_id", "kind", "state", "staging_path", "mode", "app_id", "batch_id", "result", "lease_until", "error")
+_ALL = (
+    "op_id",
+    "table_id",
+    "kind",
+    "state",
+    "staging_path",
+    "mode",
+    "app_id",
+    "batch_id",
+    "result",
+    "lease_until",
+    "error",
+    "created_at",
+    "updated_at",
+)
+_FIND = f"SELECT {', '.join(_COLUMNS)} FROM operations WHERE op_id = :op_id"
+_FIND_BATCH = """SELECT result FROM operations
+WHERE table_id = :table_id AND app_id = :app_id AND batch_id = :batch_id AND state = 'registered'"""
+_REGISTER = "UPDATE operations SET state = 'registered', result = :result, updated_at = :now WHERE op_id = :op_id AND state = 'writing'"
+_MOVE = "UPDATE operations SET state = :to, error = :error, updated_at = :now WHERE op_id = :op_id AND state = :was"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """Who writes what. `has_intent`: it was opened before the first byte; otherwise the files exist already."""
+
+    op_id: str
+    kind: str = "insert"
+    has_intent: bool = False
+    staging_path: str | None = None
+    mode: str | None = None
+    app_id: str | None = None
+    batch_id: int | None = None
+
+    def __post_init__(self) -> None:
+        require_op_id(self.op_id)
+        if (self.app_id is None) != (self.batch_id is None):
+            message = f"operation {self.op_id}: app_id and batch_id go together"
+            raise InvalidValueError(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationRow:
+    op_id: str
+    table_id: int
+    kind: str
+    state: str
+    staging_path: str | None
+    mode: str | None
+    app_id: str | None
+    batch_id: int | None
+    result: str | None
+    lease_until: int
+    error: str | None
+
+
+def open_operation(registry: Registry, table: TableName, operation: Operation, *, lease_us: int = DEFAULT_LEASE_US) -> OperationRow:
+    """Write the intent. From now on its directory belongs to it, and recovery leaves it alone until the lease ends."""
+    with registry.write([table]) as tx:
+        locked = tx.require(table)
+        _insert(tx, locked, operation, state="writing", result=None, lease_until=tx.now + lease_us)
+    return require_operation(registry, operation.op_id)
+
+
+def renew_operation(registry: Registry, op_id: str, *, lease_us: int = DEFAULT_LEASE_US) -> None:
+    """Extend the lease of an operation that is still writing."""
+    with registry.write() as tx:
+        changed = tx.run(
+            "UPDATE operations SET lease_until = :until, updated_at = :now WHERE op_id = :op_id AND state = 'writing'",
+            {"until": tx.now + lease_us, "now": tx.now, "op_id": op_id},
+        )
+        if not changed:
+            _raise_moved(tx, op_id, wanted="writing")
+
+
+def find_operation(reader: Registry | Reader | Transaction, op_id: str) -> OperationRow | None:
+    rows = reader.query(_FIND, {"op_id": op_id})
+    return _row(rows[0]) if rows else None
+
+
+def require_operation(reader: Registry | Reader | Transaction, op_id: str) -> OperationRow:
+    if (found := find_operation(reader, op_id)) is None:
+        raise OperationNotFoundError(op_id)
+    return found
+
+
+def find_result(tx: Transaction, table: LockedTable, operation: Operation) -> str | None:
+    """The answer of an earlier transaction that registered the same operation or the same batch."""
+    if operation.app_id is None:
+        return None
+    rows = tx.query(_FIND_BATCH, {"table_id": table.table_id, "app_id": operation.app_id, "batch_id": operation.batch_id})
+    return str(rows[0][0]) if rows else None
+
+
+def register_operation(tx: Transaction, table: LockedTable, operation: Operation, *, result: str) -> None:
+    """The first write of every publishing transaction: whoever recovered the operation meanwhile makes it fail here."""
+    if not operation.has_intent:
+        _insert(tx, table, operation, state="registered", result=result, lease_until=tx.now)
+    elif not tx.run(_REGISTER, {"op_id": operation.op_id, "result": result, "now": tx.now}):
+        _raise_moved(tx, operation.op_id, wanted="writing")
+
+
+def list_expired_operations(registry: Registry, *, limit: int = 100) -> list[OperationRow]:
+    """Operations whose writer is gone: their lease has ended, or their rollback was interrupted."""
+    rows = registry.query(
+        f"SELECT {', '.join(_COLUMNS)} FROM operations WHERE state IN ('writing', 'rolling_back') AND lease_until < :now "
+        "ORDER BY lease_until LIMIT :limit",
+        {"now": registry.now(), "limit": limit},
+    )
+    return [_row(row) for row in rows]
+
+
+def start_rollback(tx: Transaction, op_id: str, *, error: str, abandoned: bool = False) -> OperationRow:
+    """Take the operation away from its writer, who can no longer register it. `abandoned`: the writer itself gives up."""
+    found = require_operation(tx, op_id)
+    if found.state == "rolling_back":
+        return found
+    if found.state == "writing" and not abandoned and found.lease_until >= tx.now:
+        raise OperationConflictError(op_id, wanted="expired", found="writing under a valid lease")
+    if not tx.run(_MOVE, {"op_id": op_id, "was": "writing", "to": "rolling_back", "error": error, "now": tx.now}):
+        raise OperationConflictError(op_id, wanted="writing", found=found.state)
+    return require_operation(tx, op_id)
+
+
+def finish_rollback(tx: Transaction, op_id: str) -> None:
+    """Its directory is gone: the operation left nothing behind."""
+    found = require_operation(tx, op_id)
+    if found.state == "rolled_back":
+        return
+    if not tx.run(_MOVE, {"op_id": op_id, "was": "rolling_back", "to": "rolled_back", "error": found.error, "now": tx.now}):
+        raise OperationConflictError(op_id, wanted="rolling_back", found=found.state)
+
+
+def _insert(tx: Transaction, table: LockedTable, operation: Operation, *, state: str, result: str | None, lease_until: int) -> None:
+    values = (
+        operation.op_id, table.table_id, operation.kind, state, operation.staging_path, operation.mode, operation.app_id,
+        operation.batch_id, result, lease_until, None, tx.now, tx.now,
+    )  # fmt: skip
+    tx.insert("operations", _ALL, [values])
+
+
+def _raise_moved(tx: Transaction, op_id: str, *, wanted: str) -> None:
+    found = require_operation(tx, op_id)
+    raise OperationConflictError(op_id, wanted=wanted, found=found.state)
+
+
+def _row(values: tuple[Any, ...]) -> OperationRow:
+    return OperationRow(**dict(zip(_COLUMNS, values, strict=True)))

@@ -1,0 +1,253 @@
+"""PostgreSQL: many hosts, one writer per lake table at a time.
+
+READ COMMITTED with the tables' `table_seq` and `tables` rows locked first, in id order: under
+REPEATABLE READ the lock would be granted on a snapshot that is already stale. Only
+transaction-scoped locks and no session state, so that a transaction pooler works; statements of
+one transaction travel in a pipeline, because a round trip costs more than most of them.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import psycopg
+from psycopg import errors as pg
+
+from lakebed.core.errors import (
+    CorruptionError,
+    RegistryLockedError,
+    RegistryReadOnlyError,
+    RegistryRefusedError,
+    RegistryUnavailableError,
+    StorageFullError,
+)
+from lakebed.registry.connection import HEAD_COLUMNS, CommitUnknownError, Connection, Rows, TableHead, head_of
+from lakebed.registry.constraints import raise_violation
+from lakebed.registry.statements import Dialect, insert_arrays, insert_values, render, transpose
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakebed.registry.statements import Value
+
+_HEADS = f"SELECT {HEAD_COLUMNS} FROM table_seq s JOIN tables t ON t.id = s.table_id WHERE s.table_id = ANY(%(ids)s) ORDER BY s.table_id FOR UPDATE"
+# A statement of its own: its clock and snapshot are younger than the wait for the lock
+_CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_LOCAL = frozenset({"", "localhost", "127.0.0.1", "::1"})
+_SAFE_SSL = frozenset({"verify-full", "verify-ca"})
+
+
+class PostgresConnection:
+    """One psycopg connection in autocommit mode; inside a write its statements are pipelined."""
+
+    dialect: Dialect = "postgresql"
+
+    def __init__(self, raw: psycopg.Connection[tuple[Any, ...]], where: str, types: Mapping[str, Mapping[str, str]]) -> None:
+        self.raw, self._where, self._types = raw, where, types
+        self.pipeline: psycopg.Pipeline | None = None
+        self._scope = ExitStack()
+
+    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+        try:
+            return self.raw.execute(render(sql, "postgresql"), params).fetchall()
+        except psycopg.Error as exc:
+            translate(exc, self._where)
+
+    def run(self, sql: str, params: Mapping[str, Any] | None = None) -> int:
+        try:
+            cursor = self.raw.execute(render(sql, "postgresql"), params)
+            if self.pipeline is not None:
+                self.pipeline.sync()  # the count is known only when the answer is here
+        except psycopg.Error as exc:
+            translate(exc, self._where)
+        return cursor.rowcount
+
+    def send(self, sql: str, params: Mapping[str, Any] | None = None) -> None:
+        try:
+            self.raw.execute(render(sql, "postgresql"), params)
+        except psycopg.Error as exc:
+            translate(exc, self._where)
+
+    def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Value]]) -> None:
+        try:
+            if len(rows) == 1:
+                self.raw.execute(insert_values(table, columns, "postgresql"), rows[0])
+            else:
+                types = tuple(self._types[table][column] for column in columns)
+                self.raw.execute(insert_arrays(table, columns, types), transpose(rows))
+        except psycopg.Error as exc:
+            translate(exc, self._where)
+
+    def enter_pipeline(self) -> None:
+        self._scope = ExitStack()
+        self.pipeline = self._scope.enter_context(self.raw.pipeline())
+
+    def leave_pipeline(self) -> None:
+        """Wait for everything that was sent; its first error is raised here."""
+        self.pipeline = None
+        self._scope.close()
+
+    def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
+        try:
+            self.raw.cursor().executemany(sql, rows)
+        except psycopg.Error as exc:
+            translate(exc, self._where)
+
+    @property
+    def closed(self) -> bool:
+        return self.raw.closed
+
+    def close(self) -> None:
+        with suppress(psycopg.Error):
+            self.raw.close()
+
+
+class PostgresBackend:
+    """The registry in the schema that the URL's role sees first."""
+
+    dialect: Dialect = "postgresql"
+
+    def __init__(self, url: str, *, types: Mapping[str, Mapping[str, str]], timeout_s: float = 30.0) -> None:
+        self._dsn, options = _split_options(url)
+        self._prepare_after = None if options.get("prepared") == "off" else 2
+        self._types, self._timeout_s = types, timeout_s
+        self.shown_url = _hide_password(url)
+        _require_safe_transport(self._dsn)
+
+    def connect(self) -> PostgresConnection:
+        try:
+            raw = psycopg.connect(
+                self._dsn, autocommit=True, prepare_threshold=self._prepare_after, connect_timeout=max(1, int(self._timeout_s))
+            )
+        except psycopg.Error as exc:
+            message = f"the registry {self.shown_url} does not answer: {_first_line(exc)}"
+            raise RegistryUnavailableError(message) from None  # the driver's text may hold the password
+        return PostgresConnection(raw, self.shown_url, self._types)
+
+    def begin_write(self, connection: Connection, table_ids: Sequence[int]) -> tuple[list[TableHead], int | None]:
+        own = _own(connection)
+        try:
+            own.enter_pipeline()
+            own.raw.execute("BEGIN")
+            heads = own.raw.execute(_HEADS, {"ids": list(table_ids)}) if table_ids else None
+            clock = own.raw.execute(_CLOCK)
+            listed = [head_of(row) for row in heads.fetchall()] if heads is not None else []
+            (now,) = clock.fetchone() or (0,)
+        except psycopg.Error as exc:
+            self.rollback(connection)
+            translate(exc, self.shown_url)
+        except BaseException:
+            self.rollback(connection)
+            raise
+        return listed, now
+
+    def begin_read(self, connection: Connection) -> None:
+        connection.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
+    def end_read(self, connection: Connection) -> None:
+        with suppress(psycopg.Error):
+            _own(connection).raw.rollback()
+
+    def commit(self, connection: Connection) -> None:
+        own = _own(connection)
+        try:
+            if own.pipeline is not None:
+                done = own.raw.execute("COMMIT")
+                own.leave_pipeline()
+                if done.statusmessage != "COMMIT":  # a queued statement failed and the server rolled back
+                    message = f"the transaction was rolled back by {self.shown_url}"
+                    raise RegistryUnavailableError(message)
+            else:
+                own.raw.execute("COMMIT")
+        except psycopg.Error as exc:
+            if own.raw.closed or isinstance(exc, pg.AdminShutdown | pg.CrashShutdown):
+                raise CommitUnknownError from exc
+            self.rollback(connection)
+            translate(exc, self.shown_url)
+
+    def rollback(self, connection: Connection) -> None:
+        own = _own(connection)
+        with suppress(psycopg.Error):
+            own.leave_pipeline()
+        with suppress(psycopg.Error):
+            own.raw.rollback()
+
+    def script(self, connection: Connection, statements: Sequence[str]) -> None:
+        for statement in statements:
+            for part in _split_script(statement):
+                connection.send(part.replace("%", "%%"), {})
+
+    def close(self) -> None:
+        """Nothing is shared between connections."""
+
+
+def _own(connection: Connection) -> PostgresConnection:
+    assert isinstance(connection, PostgresConnection)  # noqa: S101 - a backend only ever meets its own connections
+    return connection
+
+
+def _split_script(statement: str) -> list[str]:
+    """A function and its trigger are two statements; inside `$$` a semicolon does not end one."""
+    parts, inside = [""], False
+    for line in statement.split("\n"):
+        if line.count("$$") % 2:
+            inside = not inside
+        parts[-1] += line + "\n"
+        if not inside and line.rstrip().endswith(";"):
+            parts.append("")
+    return [part for part in (p.strip().removesuffix(";") for p in parts) if part]
+
+
+def _split_options(url: str) -> tuple[str, dict[str, str]]:
+    """Libpq refuses parameters it does not know, so ours are taken out: `prepared=off` for old poolers."""
+    parts = urlsplit(url)
+    ours = {key: value for key, value in parse_qsl(parts.query) if key == "prepared"}
+    theirs = [(key, value) for key, value in parse_qsl(parts.query) if key != "prepared"]
+    scheme = "postgresql"
+    return urlunsplit((scheme, parts.netloc, parts.path, urlencode(theirs), "")), ours
+
+
+def _hide_password(url: str) -> str:
+    parts = urlsplit(url)
+    user = f"{parts.username}@" if parts.username else ""
+    host = parts.hostname or ""
+    port = f":{parts.port}" if parts.port else ""
+    return f"postgresql://{user}{host}{port}{parts.path}"
+
+
+def _require_safe_transport(dsn: str) -> None:
+    parts = urlsplit(dsn)
+    query = dict(parse_qsl(parts.query))
+    host = query.get("host", parts.hostname or "")
+    if host in _LOCAL or host.startswith("/") or query.get("sslmode") in _SAFE_SSL:
+        return
+    message = f"the registry on {host} would be reached without a checked certificate: add ?sslmode=verify-full to the URL"
+    raise RegistryRefusedError(message)
+
+
+def _first_line(exc: BaseException) -> str:
+    text = str(exc).strip().splitlines()
+    return text[0][:200] if text else type(exc).__name__
+
+
+def translate(exc: psycopg.Error, where: str) -> NoReturn:
+    """Raise what the caller can act on."""
+    match exc:
+        case pg.IntegrityError():
+            raise_violation(exc.diag.constraint_name or _first_line(exc), cause=exc)
+        case pg.LockNotAvailable() | pg.DeadlockDetected() | pg.SerializationFailure():
+            message = f"another writer was in the way on {where}: retry"
+            raise RegistryLockedError(message) from exc
+        case pg.ReadOnlySqlTransaction() | pg.InsufficientPrivilege():
+            raise RegistryReadOnlyError(where) from exc
+        case pg.DiskFull():
+            message = f"no room is left on the disk of {where}: free some and retry; nothing was changed"
+            raise StorageFullError(message) from exc
+        case pg.DataCorrupted() | pg.IndexCorrupted():
+            message = f"{where} reports damaged data: {_first_line(exc)}"
+            raise CorruptionError(message) from exc
+        case _:
+            message = f"the registry {where} failed: {_first_line(exc)}"
+            raise RegistryUnavailableError(message) from exc

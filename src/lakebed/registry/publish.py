@@ -1,0 +1,265 @@
+"""Publishing: a partition, its files, footers, column statistics, counters and journal, in one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import zstandard
+
+from lakebed.core.errors import FileConflictError, InvalidValueError, PartitionConflictError, SchemaRefusedError
+from lakebed.core.files import FileType
+from lakebed.core.partitions import PARTITION_FORMAT, NewPartition, Slice
+from lakebed.core.rows import TableFiles, list_columns
+from lakebed.core.times import TimeRange
+from lakebed.registry.counters import Tally, add_to_counters, tally_of
+from lakebed.registry.lake_tables import READABLE
+from lakebed.registry.operations import find_result, register_operation
+from lakebed.registry.ranges import insert_ranges
+from lakebed.registry.retire import DEFAULT_GRACE_US, Victims, load_victims, retire_victims
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
+
+    from lakebed.core.files import NewFile
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.operations import Operation
+    from lakebed.registry.statements import Value
+    from lakebed.registry.transaction import LockedTable, Transaction
+
+_FILE_COLUMNS = list_columns(TableFiles)
+_PARTITION_COLUMNS = (
+    "id", "table_id", "scope_id", "view_instance_id", "begin_insert_time", "end_insert_time", "min_event_time", "max_event_time",
+    "schema_hash", "source_data_hash", "lookup_hash", "fingerprint", "num_rows", "file_count", "partition_format_version", "updated",
+)  # fmt: skip
+_FOOTER_COLUMNS = (
+    "file_path", "table_id", "metadata", "insert_time", "partition_format_version", "footer_length", "num_rows", "checksum",
+)  # fmt: skip
+_STATISTICS_COLUMNS = ("file_id", "field_id", "null_count", "value_count", "lower", "upper")
+_FIND_SCOPE = "SELECT id FROM partition_scopes WHERE table_id = :t AND view_instance_id = :i AND schema_hash = :h"
+_ADD_SCOPE = "INSERT INTO partition_scopes (table_id, view_instance_id, schema_hash) VALUES (:t, :i, :h) RETURNING id"
+_OVERLAP = """SELECT begin_insert_time, end_insert_time FROM partitions
+WHERE scope_id = :scope AND begin_insert_time < :end AND end_insert_time > :begin LIMIT 1"""
+_STANDING = "SELECT standing FROM table_metadata WHERE table_id = :t AND schema_hash = :h"
+_REPARENT = "UPDATE table_files SET partition_id = :p, modified_at = :now WHERE id IN (:ids*)"
+_MAX_SCOPES_CACHED = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What became true."""
+
+    partition_id: int
+    table_id: int
+    insert_range: TimeRange
+    journal_number: int
+    group: int | None
+    first_file_id: int
+    file_count: int
+
+    @property
+    def file_ids(self) -> range:
+        return range(self.first_file_id, self.first_file_id + self.file_count)
+
+    def to_json(self) -> str:
+        """As the operation keeps it, so that a repeated batch gets the first answer."""
+        values = (
+            self.partition_id, self.table_id, self.insert_range.begin, self.insert_range.end, self.journal_number, self.group,
+            self.first_file_id, self.file_count,
+        )  # fmt: skip
+        return json.dumps(values)
+
+    @classmethod
+    def from_json(cls, stored: str) -> Published:
+        partition_id, table_id, begin, end, number, group, first, count = json.loads(stored)
+        return cls(
+            partition_id=partition_id, table_id=table_id, insert_range=TimeRange(begin=begin, end=end), journal_number=number, group=group,
+            first_file_id=first, file_count=count,
+        )  # fmt: skip
+
+
+def publish(
+    tx: Transaction,
+    partition: NewPartition,
+    operation: Operation,
+    *,
+    replacing: AbstractSet[int] = frozenset(),
+    keeping: AbstractSet[int] = frozenset(),
+    grace_us: int = DEFAULT_GRACE_US,
+) -> Published:
+    """Make `partition` live and retire exactly the partitions `replacing`; refuse if any of those is gone.
+
+    Files in `keeping` (ids, all of `replacing`) move into the new partition instead of being retired.
+    Without `replacing` the files are pending until a group seals them; a swap is a group of its own.
+    """
+    table = tx.require(partition.table)
+    if (done := find_result(tx, table, operation)) is not None:
+        return Published.from_json(done)
+    standing = _require_version(tx, table, partition)
+    victims = load_victims(tx, table, replacing, exactly=True, keeping=keeping) if replacing or keeping else Victims()
+    result = _draw(tx, table, partition, swaps=bool(replacing))
+    register_operation(tx, table, operation, result=result.to_json())
+    if replacing:
+        retire_victims(tx, table, victims, reason="replaced", grace_us=grace_us, group=result.group)
+    scope = _require_scope(tx, table, partition)
+    if partition.insert_range is not None:
+        _require_no_overlap(tx, partition, scope)
+    _insert_partition(tx, table, partition, result, scope, victims)
+    is_visible = standing in READABLE
+    _insert_files(tx, table, partition, result, group=result.group if is_visible else None)
+    if victims.kept_ids:
+        tx.send(_REPARENT, {"p": result.partition_id, "now": tx.now, "ids": list(victims.kept_ids)})
+    add_to_counters(tx, table, _tallies(partition.files if is_visible else ()))
+    return result
+
+
+def publish_partition(
+    registry: Registry,
+    partition: NewPartition,
+    operation: Operation,
+    *,
+    replacing: AbstractSet[int] = frozenset(),
+    keeping: AbstractSet[int] = frozenset(),
+    grace_us: int = DEFAULT_GRACE_US,
+) -> Published:
+    """`publish` in a transaction of its own; a lost commit is looked up by the operation's id."""
+    return registry.transact(
+        lambda tx: publish(tx, partition, operation, replacing=replacing, keeping=keeping, grace_us=grace_us),
+        tables=[partition.table],
+        op_id=operation.op_id,
+    )
+
+
+def _draw(tx: Transaction, table: LockedTable, partition: NewPartition, *, swaps: bool) -> Published:
+    """Everything that is numbered, before the first row is written."""
+    insert_range = partition.insert_range
+    if insert_range is None:
+        slot = tx.draw_slot(table)
+        insert_range = TimeRange(begin=slot, end=slot + 1)
+    if swaps:
+        table.last_group += 1
+    return Published(
+        partition_id=table.draw_id(),
+        table_id=table.table_id,
+        insert_range=insert_range,
+        journal_number=table.stamp,
+        group=table.last_group if swaps else None,
+        first_file_id=table.draw_id(len(partition.files)),
+        file_count=len(partition.files),
+    )
+
+
+def _require_version(tx: Transaction, table: LockedTable, partition: NewPartition) -> str:
+    rows = tx.query(_STANDING, {"t": table.table_id, "h": partition.schema_hash})
+    if not rows:
+        message = f"{partition.table}: no version has the schema hash {partition.schema_hash}: read the table again"
+        raise SchemaRefusedError(message)
+    standing: str = rows[0][0]
+    if standing == "incompatible":
+        message = f"{partition.table}: version {partition.schema_hash} is no longer served or staged: read the table again"
+        raise SchemaRefusedError(message)
+    if partition.files and partition.event_range is None and table.head.event_time_field is not None:
+        message = f"{partition.table}: the table has an event time, so a partition with rows needs its event range"
+        raise InvalidValueError(message)
+    return standing
+
+
+def _require_scope(tx: Transaction, table: LockedTable, partition: NewPartition) -> int:
+    """The number of (table, instance, schema); scopes are never deleted, so what a transaction saw stays true."""
+    key = (table.table_id, partition.instance, partition.schema_hash)
+    scopes = tx.registry.scopes
+    if (known := scopes.get(key)) is not None:
+        return known
+    params = {"t": key[0], "i": key[1], "h": key[2]}
+    if rows := tx.query(_FIND_SCOPE, params):
+        scope: int = rows[0][0]
+        scopes[key] = scope
+        while len(scopes) > _MAX_SCOPES_CACHED:
+            scopes.popitem(last=False)
+        return scope
+    return int(tx.query(_ADD_SCOPE, params)[0][0])  # not cached: this transaction may still roll back
+
+
+def _require_no_overlap(tx: Transaction, partition: NewPartition, scope: int) -> None:
+    wanted = partition.insert_range
+    if wanted is None:
+        return
+    rows = tx.query(_OVERLAP, {"scope": scope, "begin": wanted.begin, "end": wanted.end})
+    if rows:
+        found = Slice(table=partition.table, instance=partition.instance, insert_range=TimeRange(begin=rows[0][0], end=rows[0][1]))
+        raise PartitionConflictError(str(Slice(table=partition.table, instance=partition.instance, insert_range=wanted)), found=str(found))
+
+
+def _insert_partition(
+    tx: Transaction,
+    table: LockedTable,
+    partition: NewPartition,
+    result: Published,
+    scope: int,
+    victims: Victims,
+) -> None:
+    low, high = partition.event_range or (victims.event_range if victims.kept_ids else None) or (None, None)
+    values = (
+        result.partition_id, table.table_id, scope, partition.instance, result.insert_range.begin, result.insert_range.end, low, high,
+        partition.schema_hash,
+        partition.source_data_hash, partition.lookup_hash, partition.fingerprint, partition.num_rows + victims.kept_rows,
+        len(partition.files) + len(victims.kept_ids), PARTITION_FORMAT, tx.now,
+    )  # fmt: skip
+    tx.insert("partitions", _PARTITION_COLUMNS, [values])
+
+
+def _insert_files(tx: Transaction, table: LockedTable, partition: NewPartition, result: Published, *, group: int | None) -> None:
+    files, ids = partition.files, result.file_ids
+    if not files:
+        return
+    tx.insert("table_files", _FILE_COLUMNS, [
+        (
+            i, table.table_id, result.partition_id, f.name, f.path, f.size_bytes, f.file_type.value, f.partition_path, f.row_count, f.checksum,
+            f.checksum_kind.value, int(f.is_compressed), partition.schema_hash, table.stamp, None,
+            group if f.file_type is FileType.PARQUET else None, None, tx.now, tx.now,
+        )
+        for i, f in zip(ids, files, strict=True)
+    ])  # fmt: skip
+    _insert_footers(tx, table, files)
+    statistics: list[Sequence[Value]] = [
+        (i, c.field_id, c.null_count, c.value_count, c.lower, c.upper) for i, f in zip(ids, files, strict=True) for c in f.columns
+    ]
+    if statistics:
+        tx.insert("file_columns", _STATISTICS_COLUMNS, statistics)
+    insert_ranges(tx, table, list(zip(ids, files, strict=True)))
+
+
+def _insert_footers(tx: Transaction, table: LockedTable, files: Sequence[NewFile]) -> None:
+    compress = zstandard.ZstdCompressor(level=3).compress
+    rows: list[Sequence[Value]] = [
+        (f.path, table.table_id, compress(f.footer.tail), tx.now, PARTITION_FORMAT, f.footer.length, f.footer.num_rows, f.footer.checksum)
+        for f in files
+        if f.footer is not None
+    ]
+    if rows:
+        tx.insert("partition_metadata", _FOOTER_COLUMNS, rows)
+
+
+def _tallies(files: Sequence[NewFile]) -> dict[str, Tally]:
+    tallies: dict[str, Tally] = defaultdict(Tally)
+    for f in files:
+        tallies[f.partition_path] += tally_of(rows=f.row_count, size_bytes=f.size_bytes)
+    return dict(tallies)
+
+
+def update_table_files(tx: Transaction, partition: NewPartition, operation: Operation) -> Published | None:
+    """Register one file: a new path is published, the same path with the same checksum changes nothing."""
+    if len(partition.files) != 1:
+        message = f"{partition.table}: exactly one file is expected here; publish takes several"
+        raise InvalidValueError(message)
+    (offered,) = partition.files
+    rows = tx.query("SELECT checksum, retired_seq, table_id FROM table_files WHERE file_path = :path", {"path": offered.path})
+    if not rows:
+        return publish(tx, partition, operation)
+    checksum, retired_seq, table_id = rows[0]
+    if checksum == offered.checksum and retired_seq is None and table_id == tx.require(partition.table).table_id:
+        return None
+    raise FileConflictError(offered.path, reason="it was retired" if retired_seq is not None else "it is registered with other content")

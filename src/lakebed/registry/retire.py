@@ -1,0 +1,203 @@
+"""Retiring: unlink now, delete the file after a grace period.
+
+The partition row goes, its files are stamped and queued, in one transaction. Footers stay until the
+deletion is final: a reader that planned a partition can always load its metadata.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakebed.core.errors import AmbiguousPartitionError, InvalidValueError, PartitionNotFoundError, VictimsChangedError
+from lakebed.core.names import require_instance
+from lakebed.core.partitions import SMALL_FILE_BYTES, Slice
+from lakebed.core.times import TimeRange
+from lakebed.registry.counters import Tally, add_to_counters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
+
+    from lakebed.core.names import TableName
+    from lakebed.registry.transaction import LockedTable, Transaction
+
+DEFAULT_GRACE_US = 24 * 3600 * 1_000_000
+_PARTITIONS = "SELECT id, min_event_time, max_event_time FROM partitions WHERE table_id = :table_id AND id IN (:ids*)"
+_KEPT = "SELECT id, row_count FROM table_files WHERE partition_id IN (:ids*) AND retired_seq IS NULL AND id IN (:keeping*)"
+_LEAVING = "partition_id IN (:ids*) AND retired_seq IS NULL AND (:keeps = 0 OR NOT id IN (:keeping*))"
+_SUMS = f"""SELECT partition_path, sum(CASE WHEN visible = 1 THEN row_count ELSE 0 END), sum(visible),
+sum(CASE WHEN visible = 1 AND file_size < {SMALL_FILE_BYTES} THEN 1 ELSE 0 END), sum(CASE WHEN visible = 1 THEN file_size ELSE 0 END),
+count(*), sum(leaves_iceberg)
+FROM (SELECT partition_path, row_count, file_size, CASE WHEN schema_hash IN (:hashes*) THEN 1 ELSE 0 END AS visible,
+      CASE WHEN added_group IS NOT NULL AND removed_group IS NULL THEN 1 ELSE 0 END AS leaves_iceberg
+      FROM table_files WHERE {_LEAVING}) AS leaving GROUP BY partition_path"""
+_STAMP = f"UPDATE table_files SET retired_seq = :stamp, removed_group = COALESCE(removed_group, CAST(:gone AS bigint)), modified_at = :now WHERE {_LEAVING}"
+_QUEUE = """INSERT INTO temporary_files (file_path, file_size, table_id, retired_at, expiration, reason)
+SELECT file_path, file_size, table_id, :now, :expiration, :reason FROM table_files
+WHERE partition_id IN (:ids*) AND retired_seq = :stamp ORDER BY file_path
+ON CONFLICT (file_path) DO UPDATE SET expiration =
+CASE WHEN excluded.expiration > temporary_files.expiration THEN excluded.expiration ELSE temporary_files.expiration END"""
+_DELETE = "DELETE FROM partitions WHERE id IN (:ids*)"
+_HASHES = "SELECT schema_hash FROM table_metadata WHERE table_id = :table_id AND standing IN ('serving', 'readable')"
+_BY_KEY = """SELECT id, schema_hash FROM partitions
+WHERE table_id = :table_id AND view_instance_id = :instance AND begin_insert_time = :begin AND end_insert_time = :end"""
+_BY_RANGE = """SELECT id, view_instance_id, begin_insert_time, end_insert_time FROM partitions
+WHERE table_id = :table_id AND begin_insert_time < :end AND end_insert_time > :begin
+AND (CAST(:instance AS text) IS NULL OR view_instance_id = :instance)
+AND (CAST(:schema_hash AS text) IS NULL OR schema_hash = :schema_hash) ORDER BY begin_insert_time"""
+_EXPIRED = """SELECT id FROM partitions
+WHERE table_id = :table_id AND COALESCE(max_event_time, end_insert_time) < :cutoff ORDER BY begin_insert_time LIMIT :limit"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Victims:
+    """Partitions to retire as they stand under the table's lock, and what of them is kept."""
+
+    partition_ids: tuple[int, ...] = ()
+    event_range: tuple[int, int] | None = None
+    kept_ids: tuple[int, ...] = ()
+    kept_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retired:
+    """What a retirement did. Its files are scheduled for deletion, not deleted."""
+
+    partitions: int = 0
+    files: int = 0
+    group: int | None = None
+    straddles: tuple[Slice, ...] = field(default=())
+
+
+def retire_by_key(
+    tx: Transaction,
+    name: TableName,
+    *,
+    instance: str,
+    insert_range: TimeRange,
+    schema_hash: str | None = None,
+    reason: str = "retired",
+    grace_us: int = DEFAULT_GRACE_US,
+) -> Retired:
+    """Retire the one partition with exactly this key; several schemas and no hash given is ambiguous, and nothing is done."""
+    table = tx.require(name)
+    wanted = str(Slice(table=name, instance=require_instance(instance), insert_range=insert_range))
+    params = {"table_id": table.table_id, "instance": instance, "begin": insert_range.begin, "end": insert_range.end}
+    found = [row for row in tx.query(_BY_KEY, params) if schema_hash is None or row[1] == schema_hash]
+    if not found:
+        raise PartitionNotFoundError(wanted if schema_hash is None else f"{wanted} under schema {schema_hash}", hint=_existing(tx, table))
+    if len(found) > 1:
+        raise AmbiguousPartitionError(wanted, schema_hashes=tuple(sorted(row[1] for row in found)))
+    return retire_victims(tx, table, Victims(partition_ids=(found[0][0],)), reason=reason, grace_us=grace_us)
+
+
+def retire_by_ids(
+    tx: Transaction,
+    name: TableName,
+    ids: AbstractSet[int],
+    *,
+    exactly: bool = True,
+    reason: str = "retired",
+    grace_us: int = DEFAULT_GRACE_US,
+) -> Retired:
+    """Retire these partitions. `exactly`: all or nothing; otherwise those that are gone already are passed over."""
+    table = tx.require(name)
+    return retire_victims(tx, table, load_victims(tx, table, ids, exactly=exactly), reason=reason, grace_us=grace_us)
+
+
+def retire_by_range(
+    tx: Transaction,
+    name: TableName,
+    insert_range: TimeRange,
+    *,
+    instance: str | None = None,
+    schema_hash: str | None = None,
+    reason: str = "retired",
+    grace_us: int = DEFAULT_GRACE_US,
+) -> Retired:
+    """Retire every partition that lies wholly inside the range; those that only overlap it are named, not touched."""
+    table = tx.require(name)
+    params = {
+        "table_id": table.table_id,
+        "begin": insert_range.begin,
+        "end": insert_range.end,
+        "instance": instance,
+        "schema_hash": schema_hash,
+    }
+    inside: list[int] = []
+    straddles: list[Slice] = []
+    for partition_id, found_instance, begin, end in tx.query(_BY_RANGE, params):
+        found = TimeRange(begin=begin, end=end)
+        if insert_range.contains(found):
+            inside.append(partition_id)
+        else:
+            straddles.append(Slice(table=name, instance=found_instance, insert_range=found))
+    done = retire_victims(tx, table, Victims(partition_ids=tuple(inside)), reason=reason, grace_us=grace_us)
+    return Retired(partitions=done.partitions, files=done.files, group=done.group, straddles=tuple(straddles))
+
+
+def retire_expired(tx: Transaction, name: TableName, *, cutoff: int, limit: int = 1000, grace_us: int = DEFAULT_GRACE_US) -> Retired:
+    """Retire up to `limit` partitions whose last event (or, without events, whose slice) lies before `cutoff`."""
+    table = tx.require(name)
+    ids = tuple(row[0] for row in tx.query(_EXPIRED, {"table_id": table.table_id, "cutoff": cutoff, "limit": limit}))
+    return retire_victims(tx, table, Victims(partition_ids=ids), reason="expired", grace_us=grace_us)
+
+
+def load_victims(
+    tx: Transaction, table: LockedTable, ids: AbstractSet[int], *, exactly: bool, keeping: AbstractSet[int] = frozenset()
+) -> Victims:
+    rows = tx.query(_PARTITIONS, {"table_id": table.table_id, "ids": sorted(ids)})
+    found = {row[0] for row in rows}
+    if exactly and found != ids:
+        raise VictimsChangedError(str(table.name), missing=tuple(sorted(ids - found)))
+    kept = tx.query(_KEPT, {"ids": sorted(found), "keeping": sorted(keeping)}) if keeping else []
+    if len(kept) != len(keeping):
+        gone = keeping - {row[0] for row in kept}
+        raise VictimsChangedError(str(table.name), missing=tuple(sorted(gone)), what="files")
+    return Victims(
+        partition_ids=tuple(sorted(found)),
+        event_range=_span((row[1], row[2]) for row in rows),
+        kept_ids=tuple(sorted(keeping)),
+        kept_rows=sum(row[1] for row in kept),
+    )
+
+
+def retire_victims(
+    tx: Transaction, table: LockedTable, victims: Victims, *, reason: str, grace_us: int, group: int | None = None
+) -> Retired:
+    """Stamp, queue, delete, count. Without a `group` a new one is drawn if Iceberg may hold any of the files."""
+    if grace_us < 0:
+        message = f"{table.name}: the grace period cannot be negative"
+        raise InvalidValueError(message)
+    if not victims.partition_ids:
+        return Retired()
+    params = {"ids": list(victims.partition_ids), "keeping": list(victims.kept_ids), "keeps": len(victims.kept_ids)}
+    hashes = [row[0] for row in tx.query(_HASHES, {"table_id": table.table_id})]
+    sums = tx.query(_SUMS, {**params, "hashes": hashes})
+    if group is None and any(row[6] for row in sums):
+        table.last_group += 1
+        group = table.last_group
+    instant = tx.touch(table)
+    if sums:
+        tx.send(_STAMP, {**params, "stamp": table.stamp, "gone": group, "now": instant})
+        queued = {"ids": params["ids"], "stamp": table.stamp, "now": tx.now, "expiration": tx.now + grace_us, "reason": reason}
+        tx.send(_QUEUE, queued)
+    tx.send(_DELETE, {"ids": params["ids"]})
+    add_to_counters(tx, table, {row[0]: -Tally(*(int(v) for v in row[1:5])) for row in sums})
+    return Retired(partitions=len(victims.partition_ids), files=sum(row[5] for row in sums), group=group)
+
+
+def _span(ranges: Iterable[tuple[int | None, int | None]]) -> tuple[int, int] | None:
+    known = [(low, high) for low, high in ranges if low is not None and high is not None]
+    return (min(low for low, _ in known), max(high for _, high in known)) if known else None
+
+
+def _existing(tx: Transaction, table: LockedTable) -> str:
+    """Names the range that exists, so that the next request can be right."""
+    low, high = tx.query(
+        "SELECT min(begin_insert_time), max(end_insert_time) FROM partitions WHERE table_id = :id", {"id": table.table_id}
+    )[0]
+    if low is None:
+        return "the table has no partitions"
+    return f"its partitions lie in {TimeRange(begin=low, end=high)}"

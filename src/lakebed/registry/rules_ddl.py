@@ -1,0 +1,79 @@
+"""Rules that span rows: overlap, emptiness, event ranges, and the index of value ranges.
+
+They live in the database, so that no writer, ours or another, can break them.
+"""
+
+from __future__ import annotations
+
+# One insertion can only collide with the last partition that begins before its end: the others are disjoint already.
+_SQLITE = {
+    "partition_overlap": """CREATE TRIGGER partition_overlap BEFORE INSERT ON partitions
+WHEN (SELECT end_insert_time FROM partitions WHERE scope_id = NEW.scope_id AND begin_insert_time < NEW.end_insert_time
+      ORDER BY begin_insert_time DESC LIMIT 1) > NEW.begin_insert_time
+BEGIN SELECT RAISE(ABORT, 'partition_overlap'); END""",
+    "partition_moved": """CREATE TRIGGER partition_moved BEFORE UPDATE OF
+id, table_id, scope_id, view_instance_id, begin_insert_time, end_insert_time, schema_hash ON partitions
+BEGIN SELECT RAISE(ABORT, 'frozen_column: partitions'); END""",
+    "partition_event_range": """CREATE TRIGGER partition_event_range BEFORE INSERT ON partitions
+WHEN NEW.num_rows > 0 AND NEW.min_event_time IS NULL AND (SELECT event_time_field FROM tables WHERE id = NEW.table_id) IS NOT NULL
+BEGIN SELECT RAISE(ABORT, 'partition_event_range'); END""",
+    "partition_has_no_file": """CREATE TRIGGER partition_has_no_file BEFORE INSERT ON table_files
+WHEN (SELECT num_rows FROM partitions WHERE id = NEW.partition_id) = 0
+BEGIN SELECT RAISE(ABORT, 'partition_emptiness'); END""",
+    "footer_belongs_to_parquet": """CREATE TRIGGER footer_belongs_to_parquet BEFORE INSERT ON partition_metadata
+WHEN (SELECT file_type FROM table_files WHERE file_path = NEW.file_path) <> 'parquet'
+BEGIN SELECT RAISE(ABORT, 'footer_of_non_parquet'); END""",
+}
+
+_POSTGRES = {
+    "partition_overlap": """ALTER TABLE partitions ADD CONSTRAINT partition_overlap EXCLUDE USING gist
+(numrange(scope_id * 10000000000000000000 + begin_insert_time, scope_id * 10000000000000000000 + end_insert_time) WITH &&)""",
+    "partition_moved": """CREATE FUNCTION partition_moved() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  RAISE EXCEPTION 'frozen_column: partitions' USING ERRCODE = 'check_violation'; END $$;
+CREATE TRIGGER partition_moved BEFORE UPDATE OF
+id, table_id, scope_id, view_instance_id, begin_insert_time, end_insert_time, schema_hash ON partitions
+FOR EACH STATEMENT EXECUTE FUNCTION partition_moved()""",
+    "partition_event_range": """CREATE FUNCTION partition_event_range() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  IF NEW.num_rows > 0 AND NEW.min_event_time IS NULL
+     AND (SELECT event_time_field FROM tables WHERE id = NEW.table_id) IS NOT NULL THEN
+    RAISE EXCEPTION 'partition_event_range' USING ERRCODE = 'check_violation', CONSTRAINT = 'partition_event_range';
+  END IF;
+  RETURN NEW; END $$;
+CREATE TRIGGER partition_event_range BEFORE INSERT ON partitions FOR EACH ROW EXECUTE FUNCTION partition_event_range()""",
+    "partition_has_no_file": """CREATE FUNCTION partition_has_no_file() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  IF EXISTS (SELECT 1 FROM new_rows n JOIN partitions p ON p.id = n.partition_id WHERE p.num_rows = 0) THEN
+    RAISE EXCEPTION 'partition_emptiness' USING ERRCODE = 'check_violation', CONSTRAINT = 'partition_emptiness';
+  END IF;
+  RETURN NULL; END $$;
+CREATE TRIGGER partition_has_no_file AFTER INSERT ON table_files
+REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION partition_has_no_file()""",
+    "footer_belongs_to_parquet": """CREATE FUNCTION footer_belongs_to_parquet() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  IF EXISTS (SELECT 1 FROM new_rows n JOIN table_files f ON f.file_path = n.file_path WHERE f.file_type <> 'parquet') THEN
+    RAISE EXCEPTION 'footer_of_non_parquet' USING ERRCODE = 'check_violation';
+  END IF;
+  RETURN NULL; END $$;
+CREATE TRIGGER footer_belongs_to_parquet AFTER INSERT ON partition_metadata
+REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION footer_belongs_to_parquet()""",
+}
+
+# Where the values of a file lie: one rectangle per file and indexed column, (scope, scope) x (lower, upper).
+# id = file id * 8 + index slot. It makes planning independent of the number of files in the table.
+_SQLITE_RANGES = "CREATE VIRTUAL TABLE file_ranges USING rtree(id, scope_low, scope_high, lower, upper)"
+_POSTGRES_RANGES = (
+    "CREATE TABLE file_ranges (id bigint PRIMARY KEY, span box NOT NULL);\n"
+    "CREATE INDEX file_ranges_span ON file_ranges USING gist (span);\n"
+    # zstd has done what can be done: a second compression only costs time
+    "ALTER TABLE partition_metadata ALTER COLUMN metadata SET STORAGE EXTERNAL"
+)
+
+
+def sqlite_rules() -> dict[str, str]:
+    return dict(_SQLITE)
+
+
+def postgres_rules() -> dict[str, str]:
+    return dict(_POSTGRES)
+
+
+def range_index(dialect: str) -> str:
+    return _SQLITE_RANGES if dialect == "sqlite" else _POSTGRES_RANGES

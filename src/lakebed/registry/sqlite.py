@@ -1,0 +1,278 @@
+"""SQLite: one file, one writer at a time, many readers.
+
+Writers queue on a lock file before `BEGIN IMMEDIATE`: SQLite's own busy handler is a lottery that
+starves someone. Automatic checkpoints run inside COMMIT, so they too happen only under that lock:
+versions below 3.51.3 can corrupt the database when a checkpoint races with a writer.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import stat
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from lakebed.core.errors import (
+    CorruptionError,
+    RegistryLockedError,
+    RegistryReadOnlyError,
+    RegistryRefusedError,
+    RegistryUnavailableError,
+    StorageFullError,
+)
+from lakebed.registry.connection import HEAD_COLUMNS, CommitUnknownError, Connection, Rows, TableHead, head_of
+from lakebed.registry.constraints import raise_violation
+from lakebed.registry.filelock import FileLock
+from lakebed.registry.statements import Dialect, bind, insert_values, render
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakebed.registry.statements import Value
+
+logger = logging.getLogger(__name__)
+
+SAFE_WAL_VERSION = (3, 51, 3)
+_WAL_ALARM_BYTES = 64 * 1024 * 1024
+_CHECK_WAL_EVERY = 256
+_NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs"})
+_PRAGMAS = (
+    "PRAGMA journal_mode=WAL",
+    "PRAGMA synchronous=FULL",
+    "PRAGMA foreign_keys=ON",
+    "PRAGMA cell_size_check=ON",
+    "PRAGMA mmap_size=0",
+    "PRAGMA cache_size=-32768",
+)
+_HEADS = f"SELECT {HEAD_COLUMNS} FROM table_seq s JOIN tables t ON t.id = s.table_id WHERE s.table_id IN (:ids*) ORDER BY s.table_id"
+_HEAD = f"SELECT {HEAD_COLUMNS} FROM table_seq s JOIN tables t ON t.id = s.table_id WHERE s.table_id = ?"
+
+
+class SqliteConnection:
+    """One sqlite3 connection in autocommit mode: transactions are always spoken out."""
+
+    dialect: Dialect = "sqlite"
+
+    def __init__(self, raw: sqlite3.Connection, where: str) -> None:
+        self.raw = raw
+        self.closed = False
+        self._where = where
+        self._execute = raw.execute
+
+    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+        try:
+            return self._execute(render(sql, "sqlite"), bind(params, "sqlite") if params else {}).fetchall()
+        except sqlite3.Error as exc:
+            translate(exc, self._where)
+
+    def run(self, sql: str, params: Mapping[str, Any] | None = None) -> int:
+        try:
+            return self._execute(render(sql, "sqlite"), bind(params, "sqlite") if params else {}).rowcount
+        except sqlite3.Error as exc:
+            translate(exc, self._where)
+
+    def send(self, sql: str, params: Mapping[str, Any] | None = None) -> None:
+        self.run(sql, params)
+
+    def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Value]]) -> None:
+        try:
+            if len(rows) == 1:
+                self._execute(insert_values(table, columns, "sqlite"), rows[0])
+            else:
+                self.raw.executemany(insert_values(table, columns, "sqlite"), rows)
+        except sqlite3.Error as exc:
+            translate(exc, self._where)
+
+    def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
+        try:
+            self.raw.executemany(sql, rows)
+        except sqlite3.Error as exc:
+            translate(exc, self._where)
+
+    def close(self) -> None:
+        self.closed = True
+        self.raw.close()
+
+
+class SqliteBackend:
+    """The registry as one file beside its lock file."""
+
+    dialect: Dialect = "sqlite"
+
+    def __init__(self, path: Path, *, timeout_s: float = 30.0, strict: bool = False) -> None:
+        self.path = path.absolute()
+        self.timeout_s = timeout_s
+        self.shown_url = f"sqlite:///{self.path}"
+        self._lock = FileLock(Path(f"{self.path}.lock"), timeout_s=timeout_s)
+        self._commits = 0
+        self._guard = threading.Lock()
+        _require_fit_place(self.path)
+        if sqlite3.sqlite_version_info < SAFE_WAL_VERSION:
+            if strict:
+                message = f"SQLite {sqlite3.sqlite_version} has the WAL-reset bug: use 3.51.3 or newer, or drop strict mode"
+                raise RegistryRefusedError(message)
+            logger.debug("guarded mode for an old SQLite", extra={"action": "open", "version": sqlite3.sqlite_version})
+
+    def connect(self) -> SqliteConnection:
+        try:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # born private, whatever the umask
+            os.close(fd)
+        except PermissionError as exc:
+            raise RegistryReadOnlyError(self.shown_url) from exc
+        except OSError as exc:
+            message = f"the registry {self.shown_url} cannot be opened: {exc.strerror}"
+            raise RegistryUnavailableError(message) from exc
+        try:
+            raw = sqlite3.connect(self.path, timeout=self.timeout_s, isolation_level=None, check_same_thread=False, cached_statements=512)
+            for pragma in _PRAGMAS:
+                raw.execute(pragma)
+        except sqlite3.Error as exc:
+            translate(exc, self.shown_url)
+        return SqliteConnection(raw, self.shown_url)
+
+    def begin_write(self, connection: Connection, table_ids: Sequence[int]) -> tuple[list[TableHead], int | None]:
+        raw = _raw(connection)
+        self._lock.acquire()
+        try:
+            raw.execute("BEGIN IMMEDIATE")
+            if len(table_ids) == 1:
+                row = raw.execute(_HEAD, (table_ids[0],)).fetchone()
+                return ([head_of(row)] if row else []), None
+            return [head_of(row) for row in connection.query(_HEADS, {"ids": list(table_ids)})] if table_ids else [], None
+        except sqlite3.Error as exc:
+            self.rollback(connection)
+            translate(exc, self.shown_url)
+        except BaseException:
+            self.rollback(connection)
+            raise
+
+    def begin_read(self, connection: Connection) -> None:
+        try:
+            _raw(connection).execute("BEGIN")
+        except sqlite3.Error as exc:
+            translate(exc, self.shown_url)
+
+    def commit(self, connection: Connection) -> None:
+        raw = _raw(connection)
+        try:
+            raw.execute("COMMIT")
+        except sqlite3.Error as exc:
+            if raw.in_transaction:  # refused before anything was written: full disk, lock of another program
+                raw.execute("ROLLBACK")
+                translate(exc, self.shown_url)
+            raise CommitUnknownError from exc
+        finally:
+            self._watch_wal(raw)
+            self._lock.release()
+
+    def end_read(self, connection: Connection) -> None:
+        self._undo(connection)
+
+    def rollback(self, connection: Connection) -> None:
+        self._undo(connection)
+        self._lock.release()
+
+    def script(self, connection: Connection, statements: Sequence[str]) -> None:
+        try:
+            for statement in statements:
+                _raw(connection).execute(statement)
+        except sqlite3.Error as exc:
+            translate(exc, self.shown_url)
+
+    def close(self) -> None:
+        self._lock.close()
+
+    def locked(self) -> FileLock:
+        """The writers' lock, for work that must not meet a writer: the checkpoint of a last close."""
+        return self._lock
+
+    def wal_bytes(self) -> int:
+        try:
+            return Path(f"{self.path}-wal").stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def _undo(self, connection: Connection) -> None:
+        raw = _raw(connection)
+        if raw.in_transaction:
+            with suppress(sqlite3.Error):
+                raw.execute("ROLLBACK")
+
+    def _watch_wal(self, raw: sqlite3.Connection) -> None:
+        self._commits += 1
+        if self._commits % _CHECK_WAL_EVERY or self.wal_bytes() < _WAL_ALARM_BYTES:
+            return
+        with suppress(sqlite3.Error):
+            raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        if self.wal_bytes() >= _WAL_ALARM_BYTES:
+            logger.warning("a long reader keeps the registry's WAL from shrinking", extra={"action": "wal", "bytes": self.wal_bytes()})
+
+
+def _raw(connection: Connection) -> sqlite3.Connection:
+    assert isinstance(connection, SqliteConnection)  # noqa: S101 - a backend only ever meets its own connections
+    return connection.raw
+
+
+def _require_fit_place(path: Path) -> None:
+    if path.exists():
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            message = f"the registry {path} is no regular file"
+            raise RegistryRefusedError(message)
+        if mode & 0o077:
+            message = f"the registry {path} is open to others (mode {stat.S_IMODE(mode):04o}): run `chmod 600` on it"
+            raise RegistryRefusedError(message)
+    elif not path.parent.is_dir():
+        message = f"the directory of the registry {path} does not exist: create it first"
+        raise RegistryRefusedError(message)
+    kind = _file_system(path.parent)
+    if kind in _NETWORK_FILE_SYSTEMS:
+        message = f"the registry {path} lies on a network drive ({kind}), where SQLite's locks do not hold: use a local disk or PostgreSQL"
+        raise RegistryRefusedError(message)
+
+
+def _file_system(directory: Path) -> str:
+    """The type of the deepest mount that holds `directory`; empty where the system does not tell."""
+    mounts = Path("/proc/self/mounts")
+    if not mounts.exists():
+        return ""
+    where = str(directory.resolve())
+    best, kind = "", ""
+    for line in mounts.read_text(errors="replace").splitlines():
+        _, point, found, *_ = line.split(" ")
+        if (where == point or where.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
+            best, kind = point, found
+    return kind
+
+
+_READ_ONLY = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
+_CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def translate(exc: sqlite3.Error, where: str) -> NoReturn:
+    """Raise what the caller can act on."""
+    code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_CONSTRAINT:
+        raise_violation(_violated(str(exc)), cause=exc)
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        message = f"another program holds the write lock of {where}: close it (or its open transaction) and retry"
+        raise RegistryLockedError(message) from exc
+    if code in _READ_ONLY:
+        raise RegistryReadOnlyError(where) from exc
+    if code == sqlite3.SQLITE_FULL:
+        message = f"no room is left on the disk of {where}: free some and retry; nothing was changed"
+        raise StorageFullError(message) from exc
+    if code in _CORRUPT:
+        message = f"{where} is damaged or no SQLite database ({exc}): restore it from a backup, then run `lakebed check`"
+        raise CorruptionError(message) from exc
+    message = f"the registry {where} failed: {exc}"
+    raise RegistryUnavailableError(message) from exc
+
+
+def _violated(message: str) -> str:
+    """The constraint's name: given for CHECK and triggers, only columns for UNIQUE."""
+    return message.removeprefix("CHECK constraint failed: ").removeprefix("UNIQUE constraint failed: ")

@@ -1,0 +1,125 @@
+"""Files on their way out: queued, claimed, deleted outside any transaction, finalized.
+
+A file row and its footer live until the deletion is final, so no reader ever meets one without the other.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.registry.ranges import delete_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.transaction import Transaction
+
+CLAIM_US = 5 * 60 * 1_000_000
+_MAX_BACKOFF_US = 3600 * 1_000_000
+_FIRST_BACKOFF_US = 10 * 1_000_000
+BATCH = 1000
+
+# Past its grace, and nobody may still need it: not live, under no reader's lease, and out of every retained snapshot
+_DELETABLE = """q.expiration <= :now AND (q.claimed_until IS NULL OR q.claimed_until < :now)
+AND (f.id IS NULL OR (f.retired_seq IS NOT NULL
+  AND (f.added_group IS NULL OR (t.committed_group >= f.removed_group AND NOT EXISTS (
+    SELECT 1 FROM table_snapshots s WHERE s.table_id = f.table_id AND s.expired_at IS NULL
+    AND s.group_no >= f.added_group AND s.group_no < f.removed_group)))
+  AND NOT EXISTS (SELECT 1 FROM lease_numbers n JOIN leases l ON l.name = n.name
+    WHERE n.table_id = f.table_id AND l.expires_at > :now AND n.seq < f.retired_seq)))"""
+_FIND = f"""SELECT q.file_path, q.file_size, q.table_id, q.attempts FROM temporary_files q
+LEFT JOIN table_files f ON f.file_path = q.file_path LEFT JOIN tables t ON t.id = q.table_id
+WHERE {_DELETABLE} ORDER BY q.expiration LIMIT :limit"""
+_CLAIM = "UPDATE temporary_files SET claimed_until = :until WHERE file_path IN (:paths*)"
+_OURS = "SELECT file_path, table_id FROM temporary_files WHERE file_path IN (:paths*) AND claimed_until = :token"
+_FILE_IDS = "SELECT id, retired_seq FROM table_files WHERE file_path IN (:paths*)"
+_HORIZON = "UPDATE table_seq SET horizon_seq = :seq WHERE table_id = :table_id AND horizon_seq < :seq"
+_FAILED = """UPDATE temporary_files SET attempts = attempts + 1, claimed_until = :until
+WHERE file_path = :path AND claimed_until = :token"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedFile:
+    path: str
+    size_bytes: int
+    table_id: int
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Files that this process may delete until the claim runs out; the token proves it is still ours."""
+
+    token: int
+    files: tuple[ClaimedFile, ...]
+
+
+def queue_files(tx: Transaction, table_id: int, files: Mapping[str, int], *, reason: str, grace_us: int) -> None:
+    """Queue paths (with sizes) that no file row knows, such as outputs of a lost swap; queued twice, the later expiry wins."""
+    sql = """INSERT INTO temporary_files (file_path, file_size, table_id, retired_at, expiration, reason)
+VALUES (:path, :size, :table_id, :now, :expiration, :reason) ON CONFLICT (file_path) DO UPDATE SET expiration =
+CASE WHEN excluded.expiration > temporary_files.expiration THEN excluded.expiration ELSE temporary_files.expiration END"""
+    for path, size in files.items():
+        tx.send(sql, {"path": path, "size": size, "table_id": table_id, "now": tx.now, "expiration": tx.now + grace_us, "reason": reason})
+
+
+def count_deletable(registry: Registry) -> tuple[int, int]:
+    """Files and bytes that a clean-up would delete now."""
+    sql = f"""SELECT count(*), COALESCE(sum(q.file_size), 0) FROM temporary_files q LEFT JOIN table_files f ON f.file_path = q.file_path
+LEFT JOIN tables t ON t.id = q.table_id WHERE {_DELETABLE}"""
+    files, size = registry.query(sql, {"now": registry.now()})[0]
+    return int(files), int(size)
+
+
+def claim_expired(registry: Registry, *, limit: int = BATCH, claim_us: int = CLAIM_US) -> Claim:
+    """Take up to `limit` deletable files for ourselves; any number of processes may do so at once."""
+    with registry.write() as tx:
+        find = f"{_FIND} FOR UPDATE OF q SKIP LOCKED" if tx.dialect == "postgresql" else _FIND
+        rows = tx.query(find, {"now": tx.now, "limit": limit})
+        token = tx.now + claim_us
+        if rows:
+            tx.run(_CLAIM, {"until": token, "paths": [row[0] for row in rows]})
+    files = tuple(ClaimedFile(path=r[0], size_bytes=r[1], table_id=r[2], attempts=r[3]) for r in rows)
+    return Claim(token=token, files=files)
+
+
+def finalize_deleted(registry: Registry, claim: Claim, paths: Sequence[str]) -> int:
+    """The objects are gone: remove file rows, footers, statistics and queue entries together; how many were still ours."""
+    by_table: dict[int, list[str]] = defaultdict(list)
+    table_of = {f.path: f.table_id for f in claim.files}
+    for path in paths:
+        by_table[table_of[path]].append(path)
+    done = 0
+    for table_id, own in sorted(by_table.items()):
+        for start in range(0, len(own), BATCH):
+            with registry.write([table_id]) as tx:
+                done += _finalize(tx, table_id, own[start : start + BATCH], claim.token)
+    return done
+
+
+def release_failed(registry: Registry, claim: Claim, paths: Sequence[str]) -> None:
+    """Storage refused these: they stay queued, each with one more attempt and a longer pause."""
+    attempts = {f.path: f.attempts for f in claim.files}
+    with registry.write() as tx:
+        for path in paths:
+            pause = min(_MAX_BACKOFF_US, _FIRST_BACKOFF_US << min(attempts[path], 20))
+            tx.send(_FAILED, {"path": path, "token": claim.token, "until": tx.now + pause})
+
+
+def _finalize(tx: Transaction, table_id: int, paths: list[str], token: int) -> int:
+    ours = [row[0] for row in tx.query(_OURS, {"paths": paths, "token": token})]
+    if not ours:
+        return 0
+    rows = tx.query(_FILE_IDS, {"paths": ours})
+    ids = [row[0] for row in rows]
+    tx.send("DELETE FROM partition_metadata WHERE file_path IN (:paths*)", {"paths": ours})
+    if ids:
+        tx.send("DELETE FROM file_columns WHERE file_id IN (:ids*)", {"ids": ids})
+        delete_ranges(tx, table_id, ids)
+        tx.send("DELETE FROM table_files WHERE id IN (:ids*)", {"ids": ids})
+        tx.send(_HORIZON, {"seq": max(row[1] for row in rows), "table_id": table_id})
+    tx.send("DELETE FROM temporary_files WHERE file_path IN (:paths*)", {"paths": ours})
+    return len(ours)

@@ -1,0 +1,111 @@
+"""A transaction's view of the registry: statements, the locked tables, one clock, one journal stamp per table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakebed.core.errors import ClockRegressedError, TableNotFoundError
+from lakebed.core.names import TableName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lakebed.registry.connection import Connection, TableHead
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.statements import Dialect
+
+_MAX_SLOT_LEAD_US = 5 * 60 * 1_000_000
+_ID_BITS = 40  # ids of one lake table: its number in the upper bits, so that they never meet another table's
+_SAVE_SEQ = "UPDATE table_seq SET last_slot = :last_slot, last_id = :last_id WHERE table_id = :table_id"
+
+
+class Reader:
+    """Statements on one snapshot."""
+
+    def __init__(self, connection: Connection, indexed_fields: dict[int, tuple[int, ...]]) -> None:
+        self._connection = connection
+        self.query = connection.query
+        self.indexed_fields = indexed_fields
+
+    @property
+    def dialect(self) -> Dialect:
+        return self._connection.dialect
+
+
+@dataclass(slots=True)
+class LockedTable:
+    """One lake table under this transaction's lock; what is drawn here is saved when the transaction ends."""
+
+    head: TableHead
+    last_slot: int = field(init=False)
+    last_id: int = field(init=False)
+    last_group: int = field(init=False)
+    last_modified: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.last_slot, self.last_id = self.head.last_slot, self.head.last_id
+        self.last_group, self.last_modified = self.head.last_group, self.head.last_modified
+
+    @property
+    def table_id(self) -> int:
+        return self.head.table_id
+
+    @property
+    def name(self) -> TableName:
+        return TableName(self.head.database, self.head.name)
+
+    @property
+    def stamp(self) -> int:
+        """The journal number of this transaction's first change: all its files carry it, so no `as_of` can split them."""
+        return self.head.last_seq + 1
+
+    def draw_id(self, count: int = 1) -> int:
+        """The first of `count` fresh row ids."""
+        first = self.last_id + 1
+        self.last_id += count
+        return (self.table_id << _ID_BITS) + first
+
+
+class Transaction:
+    """One open write transaction. Functions of the registry take it first; nothing else writes."""
+
+    def __init__(self, connection: Connection, heads: Sequence[TableHead], *, now: int, registry: Registry) -> None:
+        self.connection, self.now, self.registry = connection, now, registry
+        self.tables = {head.table_id: LockedTable(head) for head in heads}
+        self.after_commit: list[Callable[[], None]] = []
+        self.query, self.run, self.send, self.insert = connection.query, connection.run, connection.send, connection.insert
+        self.run_many = connection.run_many
+        self.indexed_fields = registry.indexed_fields
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.connection.dialect
+
+    def require(self, name: TableName) -> LockedTable:
+        """The locked table of that name; refuses one that was dropped or was never locked here."""
+        for table in self.tables.values():
+            if table.head.name == name.name and table.head.database == name.database and table.head.dropped_at is None:
+                return table
+        self.registry.forget_table(name)
+        raise TableNotFoundError(str(name))
+
+    def draw_slot(self, table: LockedTable) -> int:
+        """The next free microsecond of the table: never before an earlier one, whatever the clock does."""
+        slot = max(self.now, table.last_slot + 1)
+        if slot - self.now > _MAX_SLOT_LEAD_US:
+            raise ClockRegressedError(str(table.name), ahead_s=(slot - self.now) / 1e6)
+        table.last_slot = slot
+        return slot
+
+    def touch(self, table: LockedTable) -> int:
+        """The instant of this change: later than the table's last one, the same in every row that changes with it."""
+        if table.last_modified == table.head.last_modified:
+            table.last_modified = max(self.now, table.head.last_modified + 1)
+        return table.last_modified
+
+    def flush(self) -> None:
+        """Save what was drawn; the last statements of the transaction."""
+        for table in self.tables.values():
+            if (table.last_slot, table.last_id) != (table.head.last_slot, table.head.last_id):
+                self.send(_SAVE_SEQ, {"table_id": table.table_id, "last_slot": table.last_slot, "last_id": table.last_id})

@@ -1,0 +1,140 @@
+"""Hints that something was committed. A hint may be late or lost; sweeping the journal's ends is the truth."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+import psycopg
+
+from lakebed.registry.journal import read_changes, read_ends
+from lakebed.registry.journal_ddl import CHANNEL
+from lakebed.registry.postgres import PostgresConnection
+from lakebed.registry.sqlite import SqliteConnection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakebed.core.events import Event
+    from lakebed.core.rows import Row
+    from lakebed.registry.engine import Registry
+
+SWEEP_S = 1.0
+_POLL_S = 0.0005
+_IDLE_POLL_S = 0.005
+_IDLE_AFTER_S = 2.0
+
+
+class Hints(Protocol):
+    """Waits for commits of any process."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """True as soon as something may have changed; False after the timeout."""
+
+    def close(self) -> None: ...
+
+
+def open_hints(registry: Registry) -> Hints:
+    connection = registry.backend.connect()
+    if isinstance(connection, SqliteConnection):
+        return SqliteHints(registry, connection)
+    assert isinstance(connection, PostgresConnection)  # noqa: S101 - there are two databases
+    return PostgresHints(connection)
+
+
+class SqliteHints:
+    """`PRAGMA data_version` changes when another connection commits; this process's own commits wake at once."""
+
+    def __init__(self, registry: Registry, connection: SqliteConnection) -> None:
+        self._registry, self._connection = registry, connection
+        self._own = threading.Event()
+        self._seen = self._version()
+        self._active_at = time.monotonic()
+        registry.add_listener(self._own)
+
+    def wait(self, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            if self._own.is_set() or self._changed():
+                self._own.clear()
+                self._active_at = time.monotonic()
+                return True
+            now = time.monotonic()
+            if now >= deadline:
+                return False
+            pause = _POLL_S if now - self._active_at < _IDLE_AFTER_S else _IDLE_POLL_S
+            if self._own.wait(min(pause, deadline - now)):
+                continue
+
+    def close(self) -> None:
+        self._registry.remove_listener(self._own)
+        self._connection.close()
+
+    def _changed(self) -> bool:
+        version = self._version()
+        changed, self._seen = version != self._seen, version
+        return changed
+
+    def _version(self) -> int:
+        return int(self._connection.raw.execute("PRAGMA data_version").fetchone()[0])
+
+
+class PostgresHints:
+    """LISTEN on a connection of its own. A transaction pooler swallows it: then the sweep alone remains."""
+
+    def __init__(self, connection: PostgresConnection) -> None:
+        self._connection = connection
+        self._listening = True
+        try:
+            connection.raw.execute(f"LISTEN {CHANNEL}")
+        except psycopg.Error:
+            self._listening = False
+
+    def wait(self, timeout_s: float) -> bool:
+        if not self._listening:
+            time.sleep(timeout_s)
+            return True
+        try:
+            return any(True for _ in self._connection.raw.notifies(timeout=timeout_s, stop_after=1))
+        except psycopg.Error:
+            self._listening = False
+            return True
+
+    def close(self) -> None:
+        with suppress(psycopg.Error):
+            self._connection.close()
+
+
+class Follower:
+    """All changes of all tables from given positions on, per table in order. Positions live with the caller."""
+
+    def __init__(self, registry: Registry, positions: dict[int, int] | None = None) -> None:
+        self._registry = registry
+        self.positions = dict(positions or {})
+        self._hints = open_hints(registry)
+
+    def poll(self) -> list[Event[Row]]:
+        """What is there now."""
+        found: list[Event[Row]] = []
+        for table_id, last in read_ends(self._registry).items():
+            while (after := self.positions.get(table_id, 0)) < last:
+                changes = read_changes(self._registry, table_id, after=after)
+                if not changes:
+                    break
+                found.extend(changes)
+                self.positions[table_id] = changes[-1].sequence
+        return found
+
+    def follow(self, stop: threading.Event) -> Iterator[Event[Row]]:
+        """Every change, as soon as it is committed, until `stop` is set."""
+        while not stop.is_set():
+            yield from self.poll()
+            self._hints.wait(SWEEP_S)
+
+    def wait(self, timeout_s: float) -> bool:
+        return self._hints.wait(timeout_s)
+
+    def close(self) -> None:
+        self._hints.close()
