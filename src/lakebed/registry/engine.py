@@ -67,6 +67,10 @@ class Registry:
         (found,) = self.query("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)")[0]
         return int(found)
 
+    def host_now(self) -> int:
+        """For names and identifiers only: never decides anything."""
+        return self._clock() if self._clock is not None else time.time_ns() // 1000
+
     # -- reading ------------------------------------------------------------------------------
 
     def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:

@@ -176,7 +176,7 @@ class PostgresBackend:
 
     def script(self, connection: Connection, statements: Sequence[str]) -> None:
         for statement in statements:
-            for part in _split_script(statement):
+            for part in split_script(statement):
                 connection.send(part.replace("%", "%%"), {})
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ def _own(connection: Connection) -> PostgresConnection:
     return connection
 
 
-def _split_script(statement: str) -> list[str]:
+def split_script(statement: str) -> list[str]:
     """A function and its trigger are two statements; inside `$$` a semicolon does not end one."""
     parts, inside = [""], False
     for line in statement.split("\n"):

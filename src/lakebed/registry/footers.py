@@ -1,0 +1,162 @@
+"""Stored footers: loaded from cache or table, upgraded from format version 1, and an index that never fails a query."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import zstandard
+
+from lakebed.core.errors import CorruptionError, FooterCorruptError, FooterNotFoundError, LakebedError
+from lakebed.core.partitions import PARTITION_FORMAT
+from lakebed.parquet.tail import read_tail
+from lakebed.parquet.upgrade import upgrade_v1
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import FileMetaData
+
+    from lakebed.core.files import Footer
+    from lakebed.parquet.cache import FooterCache
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.transaction import Reader, Transaction
+    from lakebed.storage.access import Storage
+
+logger = logging.getLogger(__name__)
+
+MAX_FOOTER_BYTES = 1 << 30
+_OLDEST = 1
+_LOAD = "SELECT metadata, partition_format_version, footer_length, num_rows, checksum FROM partition_metadata WHERE file_path = :path"
+_NEXT_OLD = """SELECT file_path, metadata, footer_length, num_rows, checksum, table_id FROM partition_metadata
+WHERE partition_format_version < 2 AND file_path > :after ORDER BY file_path LIMIT :limit"""
+_REPLACE = """UPDATE partition_metadata SET metadata = :metadata, partition_format_version = :version, footer_length = :length,
+num_rows = :rows, checksum = :checksum WHERE file_path = :path AND partition_format_version = 1 AND checksum = :was"""
+
+
+def load_footer(reader: Registry | Reader | Transaction, path: str) -> bytes:
+    """The raw tail of a registered file, whatever version is stored; a missing row is a typed error."""
+    rows = reader.query(_LOAD, {"path": path})
+    if not rows:
+        raise FooterNotFoundError(path)
+    metadata, version, length, num_rows, checksum = rows[0]
+    stored = _decompress(path, bytes(metadata), length, checksum)
+    match version:
+        case 2:
+            return stored
+        case 1:
+            return upgrade_v1(stored, registry_rows=num_rows).tail
+        case _:
+            message = (
+                f"the footer of {path} has format version {version}, this program knows {_OLDEST} to {PARTITION_FORMAT}: upgrade Lakebed"
+            )
+            raise FooterCorruptError(message)
+
+
+def load_partition_metadata(registry: Registry, path: str, *, cache: FooterCache) -> FileMetaData:
+    """The parsed footer of a registered file, from this process's cache or the registry; never from the file."""
+    return cache.load(path, partial(load_footer, registry, path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FallbackCounters:
+    """How often a query had to read a footer from its file, and why."""
+
+    missing: int
+    damaged: int
+
+
+class FooterIndex:
+    """Footers for queries: the registry first, the file itself where a row is missing, damaged or of an unknown version."""
+
+    def __init__(self, registry: Registry, storage: Storage, *, cache: FooterCache, enabled: bool = True) -> None:
+        self._registry, self._storage, self._cache, self._enabled = registry, storage, cache, enabled
+        self._lock = threading.Lock()
+        self._missing = self._damaged = 0
+
+    def load(self, path: str) -> FileMetaData:
+        return self._cache.load(path, partial(self._read, path))
+
+    @property
+    def fallbacks(self) -> FallbackCounters:
+        with self._lock:
+            return FallbackCounters(missing=self._missing, damaged=self._damaged)
+
+    def _read(self, path: str) -> bytes:
+        if self._enabled:
+            try:
+                return load_footer(self._registry, path)
+            except FooterNotFoundError:
+                self._count(path, damaged=False)
+            except CorruptionError as exc:
+                self._count(path, damaged=True, reason=str(exc))
+        size = self._storage.stat(path).size_bytes
+        return read_tail(partial(self._storage.read_range, path), size, path=path, limit=MAX_FOOTER_BYTES)
+
+    def _count(self, path: str, *, damaged: bool, reason: str = "no row") -> None:
+        with self._lock:
+            self._damaged += damaged
+            self._missing += not damaged
+        logger.warning("footer read from the file", extra={"action": "footer_fallback", "path": path, "reason": reason})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FooterUpgrade:
+    """What `migrate_footers` did; `failed` maps paths to reasons, and their rows stay as they were."""
+
+    upgraded: int = 0
+    skipped: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def migrate_footers(registry: Registry, *, batch: int = 200) -> FooterUpgrade:
+    """Upgrade every version-1 footer in bounded transactions. Killed anywhere, a second run finishes; a third changes nothing."""
+    upgraded, skipped, after = 0, 0, ""
+    failed: dict[str, str] = {}
+    while rows := registry.query(_NEXT_OLD, {"after": after, "limit": batch}):
+        ready: list[tuple[str, Footer, str]] = []
+        for path, metadata, length, num_rows, checksum, _ in rows:
+            try:
+                ready.append((path, upgrade_v1(_decompress(path, bytes(metadata), length, checksum), registry_rows=num_rows), checksum))
+            except LakebedError as exc:
+                failed[path] = str(exc)
+        changed = _replace(registry, ready)
+        upgraded, skipped = upgraded + changed, skipped + len(ready) - changed
+        after = rows[-1][0]
+    return FooterUpgrade(upgraded=upgraded, skipped=skipped, failed=failed)
+
+
+def _replace(registry: Registry, ready: list[tuple[str, Footer, str]]) -> int:
+    """Compare-and-swap by checksum: a row that was finalized or upgraded meanwhile is left alone."""
+    changed = 0
+    with registry.write() as tx:
+        for path, footer, was in ready:
+            values = {
+                "path": path,
+                "was": was,
+                "metadata": zstandard.compress(footer.tail, 3),
+                "version": PARTITION_FORMAT,
+                "length": footer.length,
+                "rows": footer.num_rows,
+                "checksum": footer.checksum,
+            }
+            changed += tx.run(_REPLACE, values)
+    return changed
+
+
+def _decompress(path: str, stored: bytes, length: int, checksum: str) -> bytes:
+    """The stored length bounds the output: a damaged frame cannot ask for more memory than the row admits."""
+    if not 0 < length <= MAX_FOOTER_BYTES:
+        message = f"the stored footer of {path} has an impossible length of {length} bytes"
+        raise FooterCorruptError(message)
+    try:
+        footer = zstandard.ZstdDecompressor().decompress(stored, max_output_size=length)
+    except zstandard.ZstdError as exc:
+        message = f"the stored footer of {path} cannot be unpacked: {exc}; run `lakebed check`"
+        raise FooterCorruptError(message) from exc
+    if len(footer) != length or hashlib.sha256(footer).hexdigest() != checksum:
+        message = f"the stored footer of {path} does not match its checksum; run `lakebed check`"
+        raise FooterCorruptError(message)
+    return footer

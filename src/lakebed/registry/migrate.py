@@ -1,0 +1,94 @@
+"""Bringing an older registry up to date: in steps that a kill at any point leaves resumable.
+
+Alembic keeps the order and the version; each step manages its own transactions, because copying
+footers in one would hold the registry for as long as it takes. Every step can run again.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from alembic.config import Config
+from alembic.runtime.environment import EnvironmentContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, pool
+
+from lakebed.registry.create import HEAD, REVISIONS, find_revision, open_backend, require_known
+from lakebed.registry.engine import Registry, parse_url
+from lakebed.registry.sqlite import SqliteBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import Engine
+
+_MIGRATE_LOCK = 7_521_904
+
+
+def list_pending(url: str) -> list[str]:
+    """Revisions that `migrate_registry` would apply, in order."""
+    registry = Registry(open_backend(url))
+    try:
+        found = find_revision(registry)
+        if found is None:
+            return []
+        require_known(found)
+        return list(REVISIONS[REVISIONS.index(found) + 1 :])
+    finally:
+        registry.close()
+
+
+def migrate_registry(url: str, *, to: str = HEAD) -> list[str]:
+    """Apply what is pending, as the only migrating process; the revisions applied. A second run applies nothing."""
+    pending = [revision for revision in list_pending(url) if revision <= to]
+    if pending:
+        with _alone(url):
+            upgrade(url, to)
+    return pending
+
+
+def upgrade(url: str, to: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    script = ScriptDirectory.from_config(config)
+    engine = _engine(url)
+    try:
+        with engine.connect() as connection, EnvironmentContext(config, script, fn=lambda rev, _: script._upgrade_revs(to, rev)) as env:  # noqa: SLF001 - what Alembic's own command calls
+            env.configure(connection=connection, transactional_ddl=False)
+            env.run_migrations()
+    finally:
+        engine.dispose()
+
+
+def _engine(url: str) -> Engine:
+    where = parse_url(url)
+    if isinstance(where, Path):
+        # autocommit: every transaction of a migration is spoken out
+        return create_engine(f"sqlite:///{where}", connect_args={"isolation_level": None, "timeout": 30}, poolclass=pool.NullPool)
+    _, _, rest = where.partition("://")
+    return create_engine(f"postgresql+psycopg://{rest}", isolation_level="AUTOCOMMIT", poolclass=pool.NullPool)
+
+
+@contextmanager
+def _alone(url: str) -> Iterator[None]:
+    """Hold the writers' lock (SQLite) or a transaction-scoped lock on a connection of its own (PostgreSQL)."""
+    backend = open_backend(url)
+    if isinstance(backend, SqliteBackend):
+        lock = backend.locked()
+        lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+            backend.close()
+        return
+    connection = backend.connect()
+    try:
+        backend.begin_write(connection, ())
+        connection.run(f"SELECT pg_advisory_xact_lock({_MIGRATE_LOCK})")
+        yield
+    finally:
+        backend.rollback(connection)
+        connection.close()

