@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,16 +20,27 @@ from lakebed.core.schema import Schema
 from lakebed.core.times import TimeRange
 from lakebed.core.types import Field, Primitive
 from lakebed.parquet.arrow_schema import to_arrow
-from lakebed.registry.lake_tables import LakeTable, TableSpec, create_table
+from lakebed.registry.groups import seal
+from lakebed.registry.lake_tables import LakeTable, TableSpec, create_table, evolve_schema, promote_version, require_table, stage_version
 from lakebed.registry.operations import Operation
+from lakebed.registry.publish import publish_partition
+from lakebed.registry.tables import METADATA
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy import Table
+
     from lakebed.lake import Lake
     from lakebed.registry.engine import Registry
     from lakebed.registry.publish import Published
+    from lakebed.registry.transaction import Transaction
+
+T = TypeVar("T")
 
 HOUR = 3600 * 1_000_000
 ORDERS = TableName("shop", "orders")
+DAILY = TableName("shop", "daily")
 TIMESTAMP = Primitive(name="timestamptz")
 LONG = Primitive(name="long")
 SCHEMA = Schema(
@@ -121,3 +132,69 @@ def writing_path(path: str) -> str:
     """Pyarrow's writer makes no directories."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def publish(registry: Registry, table: LakeTable, *files: NewFile, **options: Any) -> Published:
+    """One partition in a transaction of its own; `hours`, `instance`, `schema_hash` as for `new_partition`, the rest as for publishing."""
+    chosen = {key: options.pop(key) for key in ("hours", "instance", "schema_hash") if key in options}
+    return publish_partition(registry, new_partition(table, *files, **chosen), options.pop("operation", None) or operation(), **options)
+
+
+def within(registry: Registry, body: Callable[[Transaction], T], *tables: TableName) -> T:
+    """`body` in a transaction of its own, as the only writer of `tables` (the orders unless told)."""
+    return registry.transact(body, tables=tables or (ORDERS,))
+
+
+def insert_hours(begin: int, end: int) -> TimeRange:
+    base = int(START.timestamp()) * 1_000_000
+    return TimeRange(begin=base + begin * HOUR, end=base + end * HOUR)
+
+
+def micros_of(moment: datetime) -> int:
+    return int(moment.timestamp()) * 1_000_000 + moment.microsecond
+
+
+def make_view(registry: Registry, name: TableName = DAILY) -> LakeTable:
+    """A view set: its slices are windows, and its next definition is staged before it serves."""
+    return create_table(registry, TableSpec(name=name, schema=SCHEMA, kind="view_set", event_time="ts", definition="SELECT 1"))
+
+
+def stage(registry: Registry, name: TableName = DAILY, *, definition: str = "SELECT 2") -> str:
+    return within(registry, lambda tx: stage_version(tx, name, SCHEMA, definition=definition), name)
+
+
+def promote(registry: Registry, schema_hash: str, name: TableName = DAILY) -> int:
+    return within(registry, lambda tx: promote_version(tx, name, schema_hash), name)
+
+
+def grow_schema(registry: Registry, name: TableName = ORDERS, *, column: str = "note", field_id: int = 9) -> str:
+    """Add a nullable column: the earlier version stays readable."""
+    current = require_table(registry, name).schema
+    grown = Schema(fields=(*current.fields, Field(field_id=field_id, name=column, type=Primitive(name="string"))))
+    return within(registry, lambda tx: evolve_schema(tx, name, grown), name)
+
+
+def seal_pending(registry: Registry, name: TableName = ORDERS) -> int | None:
+    return within(registry, lambda tx: seal(tx, name), name)
+
+
+def count(registry: Registry, table: str, where: str = "1 = 1") -> int:
+    return int(registry.query(f"SELECT count(*) FROM {table} WHERE {where}")[0][0])
+
+
+def logical_dump(registry: Registry, *, without: frozenset[str] = frozenset()) -> dict[str, list[tuple[Any, ...]]]:
+    """Every row of every table as plain values, so that 'nothing changed' is one comparison."""
+    with registry.read() as reader:
+        return {
+            table.name: sorted((tuple(map(_plain, row)) for row in reader.query(f"SELECT {_columns(table)} FROM {table.name}")), key=repr)
+            for table in METADATA.sorted_tables
+            if table.name not in without
+        } | {"file_ranges": reader.query("SELECT id FROM file_ranges ORDER BY id")}
+
+
+def _columns(table: Table) -> str:
+    return ", ".join(column.name for column in table.columns)
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value).hex() if isinstance(value, bytes | memoryview) else value

@@ -6,6 +6,7 @@ import secrets
 import shutil
 import tempfile
 import warnings
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +21,7 @@ from lakebed.registry.create import open_registry
 from lakebed.testing import FixedClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from lakebed.registry.engine import Registry
 
@@ -113,8 +114,23 @@ def registry(url: str) -> Iterator[Registry]:
 
 
 @pytest.fixture
+def another(url: str) -> Iterator[Callable[[], Registry]]:
+    """Opens the same registry again, as another process would."""
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(closing(open_registry(url)))
+
+
+@pytest.fixture
 def clock() -> FixedClock:
     return FixedClock(datetime(2026, 3, 1, 12, tzinfo=UTC))
+
+
+@pytest.fixture
+def timed_registry(url: str, clock: FixedClock) -> Iterator[Registry]:
+    """A registry whose time the test decides."""
+    opened = open_registry(url, clock=clock)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
 
     from lakebed.registry.engine import Registry
     from lakebed.registry.temporary_files import Claim
-    from lakebed.storage.access import Storage
+    from lakebed.storage.access import DeleteOutcome, Storage
+
+_CHUNK = 250
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +65,24 @@ def recover_operations(registry: Registry, storage: Storage) -> list[str]:
 
 
 def _delete_claimed(registry: Registry, storage: Storage, claim: Claim, failed: dict[str, str]) -> tuple[int, int]:
-    outcomes = storage.delete([f.path for f in claim.files])
-    gone = [outcome.path for outcome in outcomes if outcome.gone]
-    storage.remove_empty_directories(gone)
-    done = finalize_deleted(registry, claim, gone)
-    kept = {outcome.path: outcome.reason for outcome in outcomes if not outcome.gone}
-    if kept:
-        release_failed(registry, claim, list(kept))
-        failed.update(kept)
+    """Storage deletes the next chunk while the registry finalizes the last one: both take about as long."""
+    paths = [f.path for f in claim.files]
+    chunks = [paths[start : start + _CHUNK] for start in range(0, len(paths), _CHUNK)]
     sizes = {f.path: f.size_bytes for f in claim.files}
-    return done, sum(sizes[path] for path in gone) if done == len(gone) else 0
+    done, freed = 0, 0
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="lakebed-delete") as pool:
+        pending = [pool.submit(_delete, storage, chunk) for chunk in chunks]
+        for outcomes in (future.result() for future in pending):
+            gone = [outcome.path for outcome in outcomes if outcome.gone]
+            finalized = finalize_deleted(registry, claim, gone)
+            done += finalized
+            freed += sum(sizes[path] for path in gone) if finalized == len(gone) else 0
+            failed.update({outcome.path: outcome.reason for outcome in outcomes if not outcome.gone})
+    release_failed(registry, claim, [path for path in paths if path in failed])
+    return done, freed
+
+
+def _delete(storage: Storage, paths: list[str]) -> list[DeleteOutcome]:
+    outcomes = storage.delete(paths)
+    storage.remove_empty_directories([outcome.path for outcome in outcomes if outcome.gone])
+    return outcomes

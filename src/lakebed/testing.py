@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakebed.registry.connection import Backend, Connection, Rows, TableHead
-    from lakebed.registry.statements import Dialect, Value
+    from lakebed.registry.statements import Dialect, Part, Value
 
 
 class FixedClock:
@@ -91,6 +91,10 @@ class SteppedConnection:
     def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Value]]) -> None:
         self._steps.reach(f"insert {table}")
         self.real.insert(table, columns, rows)
+
+    def together(self, parts: Sequence[Part]) -> None:
+        self._steps.reach("together")
+        self.real.together(parts)
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
         self._steps.reach(sql)

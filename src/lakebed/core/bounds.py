@@ -30,7 +30,7 @@ _EPOCH_DAY = date(1970, 1, 1)
 _INDEX_EPOCH_S = 1_767_225_600  # 2026-01-01T00:00:00Z; stored: never change
 
 _WIDE = Context(prec=80)  # the default context would round a 38-digit decimal
-_Text = TypeVar("_Text", str, bytes)
+_Exact = TypeVar("_Exact", str, bytes, bool)
 
 Value = bool | int | float | str | bytes | date | datetime | Decimal
 
@@ -39,7 +39,7 @@ def encode(kind: Primitive, value: Value) -> bytes | None:
     """Sortable bytes of one value; None when the type has no order we can use (NaN)."""
     match kind.name:
         case "boolean":
-            return b"\x01" if value else b"\x00"
+            return b"\x01" if _require(value, bool) else b"\x00"
         case "int" | "long" | "date" | "timestamp" | "timestamptz":
             return _encode_int(_as_int(kind, value))
         case "float" | "double":
@@ -84,25 +84,31 @@ def coordinate(kind: Primitive, value: Value) -> float | None:
 
 
 def _as_int(kind: Primitive, value: Value) -> int:
-    if isinstance(value, datetime):
-        moment = value if value.tzinfo else value.replace(tzinfo=EPOCH.tzinfo)
-        return (moment - EPOCH) // MICROSECOND
-    if isinstance(value, date):
-        return (value - _EPOCH_DAY).days
-    if isinstance(value, bool) or not isinstance(value, int):
-        message = f"{value!r} is no value of type {kind}"
-        raise InvalidValueError(message)
-    return value
+    match kind.name, value:
+        case _, int() if not isinstance(value, bool):
+            return value
+        case "timestamp" | "timestamptz", datetime():
+            moment = value if value.tzinfo else value.replace(tzinfo=EPOCH.tzinfo)
+            return (moment - EPOCH) // MICROSECOND
+        case "date", date() if not isinstance(value, datetime):
+            return (value - _EPOCH_DAY).days
+        case _:
+            message = f"{value!r} is no value of type {kind}"
+            raise InvalidValueError(message)
 
 
 def _number(value: Value) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         message = f"{value!r} is no number"
         raise InvalidValueError(message)
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError as exc:
+        message = f"{value!r} does not fit 64 bits"
+        raise InvalidValueError(message) from exc
 
 
-def _require(value: Value, wanted: type[_Text]) -> _Text:
+def _require(value: Value, wanted: type[_Exact]) -> _Exact:
     if not isinstance(value, wanted):
         message = f"{value!r} is no {wanted.__name__}"
         raise InvalidValueError(message)
@@ -125,7 +131,11 @@ def _encode_float(value: Value) -> bytes | None:
 
 
 def _encode_decimal(kind: Primitive, value: Value) -> bytes:
-    number = value if isinstance(value, Decimal) else Decimal(str(_number(value)))
+    # A whole number must not pass through a float, which keeps 17 digits only.
+    number = Decimal(value) if isinstance(value, Decimal | int) and not isinstance(value, bool) else Decimal(str(_number(value)))
+    if not number.is_finite():
+        message = f"{number} is no value of type {kind}"
+        raise InvalidValueError(message)
     unscaled = int(number.scaleb(kind.scale, _WIDE).to_integral_value(context=_WIDE))
     if not -_SIGN_128 <= unscaled < _SIGN_128:
         message = f"{number} does not fit {kind}"

@@ -23,6 +23,7 @@ class ChecksumKind(StrEnum):
 
     WHOLE_FILE = "sha256"
     FOOTER = "footer-sha256"  # object stores: footer beside size and ETag
+    NONE = "none"  # registered before checksums were kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,18 +27,18 @@ def require_instance(instance: str) -> str:
     """`instance` itself if it is safe in a path: letters, digits, `_ . : @ -`, no leading dot or dash."""
     if not _INSTANCE.fullmatch(instance) or ".." in instance:
         raise InvalidNameError(
-            "instance", instance, reason=_explain(instance, longest=MAX_INSTANCE, allowed="letters, digits and _ . : @ -")
+            "instance", instance, reason=_explain(instance, longest=MAX_INSTANCE, allowed="letters, digits and _ . : @ -", marks="_.:@-")
         )
     return instance
 
 
-def _explain(name: str, *, longest: int, allowed: str) -> str:
+def _explain(name: str, *, longest: int, allowed: str, marks: str = "_") -> str:
     if not name:
         return "it is empty"
     if len(name) > longest:
         return f"it has {len(name)} characters, at most {longest} are allowed"
     folded = unicodedata.normalize("NFKC", name)
-    bad = next((c for c in name if not (c.isascii() and (c.isalnum() or c == "_"))), name[0])
+    bad = next((c for c in name if not (c.isascii() and (c.isalnum() or c in marks))), ".." if ".." in name else name[0])
     alike = f" (it looks like {folded!a}, which is another name)" if folded != name or not name.isascii() else ""
     return f"{bad!a} is not allowed; use {allowed}{alike}"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakebed.registry.statements import Dialect, Value
+    from lakebed.registry.statements import Dialect, Part, Value
 
 Rows = list[tuple[Any, ...]]
 
@@ -29,13 +29,19 @@ class TableHead:
     last_group: int
     committed_group: int
     dropped_at: int | None
+    standings: str
+
+    def find_standing(self, schema_hash: str) -> str | None:
+        """How the table stands to a version of itself; None when it has no such version."""
+        _, found, rest = f",{self.standings},".partition(f",{schema_hash}:")
+        return rest.partition(",")[0] if found else None
 
 
 HEAD_COLUMNS = """s.table_id, s.last_seq, s.last_slot, s.last_id, t.database, t.name, t.kind, t.event_time_field,
 t.last_modified, t.last_group, t.committed_group, t.dropped_at"""
 
 
-def head_of(row: tuple[Any, ...]) -> TableHead:
+def head_of(row: tuple[Any, ...], standings: str | None) -> TableHead:
     return TableHead(
         table_id=row[0],
         last_seq=row[1],
@@ -49,6 +55,7 @@ def head_of(row: tuple[Any, ...]) -> TableHead:
         last_group=row[9],
         committed_group=row[10],
         dropped_at=row[11],
+        standings=standings or "",
     )
 
 
@@ -69,6 +76,9 @@ class Connection(Protocol):
 
     def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Value]]) -> None:
         """Insert any number of rows, errors as with `send`."""
+
+    def together(self, parts: Sequence[Part]) -> None:
+        """Independent writes, in no promised order and none seeing another: one round trip where that costs. Errors as with `send`."""
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
         """Run once per row, positional parameters in the driver's own style."""

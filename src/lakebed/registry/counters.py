@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.partitions import SMALL_FILE_BYTES
+from lakebed.registry.statements import Run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,18 +55,25 @@ def tally_of(*, rows: int, size_bytes: int) -> Tally:
 
 def add_to_counters(tx: Transaction, table: LockedTable, tallies: Mapping[str, Tally]) -> None:
     """Add one tally per partition path, and their sum to the table."""
-    instant = tx.touch(table)
+    for part in count_parts(tx, table, tallies):
+        tx.send(part.sql, part.params)
+    if any(tally.files < 0 for tally in tallies.values()):
+        tx.send(_DROP_EMPTY, {"table_id": table.table_id})
+
+
+def count_parts(tx: Transaction, table: LockedTable, tallies: Mapping[str, Tally]) -> list[Run]:
+    """The statements of `add_to_counters`; none depends on another as long as nothing leaves."""
     total = sum(tallies.values(), Tally())
-    shared = {"table_id": table.table_id, "now": instant}
-    tx.send(_ADD_TABLE, {**shared, "rows": total.rows, "files": total.files, "bytes": total.bytes, "last_group": table.last_group})
+    shared = {"table_id": table.table_id, "now": tx.touch(table)}
+    counted = {"rows": total.rows, "files": total.files, "bytes": total.bytes, "last_group": table.last_group}
+    parts = [Run(_ADD_TABLE, {**shared, **counted})]
     for path, tally in sorted(tallies.items()):
         values = {**shared, "path": path, "rows": tally.rows, "files": tally.files, "small": tally.small, "bytes": tally.bytes}
         if tally.files > 0:
-            tx.send(_ADD_STATS, {**values, "id": table.draw_id()})
+            parts.append(Run(_ADD_STATS, {**values, "id": table.draw_id()}))
         elif tally != Tally():
-            tx.send(_SUBTRACT_STATS, values)
-    if any(tally.files < 0 for tally in tallies.values()):
-        tx.send(_DROP_EMPTY, {"table_id": table.table_id})
+            parts.append(Run(_SUBTRACT_STATS, values))
+    return parts
 
 
 def update_table_statistics(

@@ -153,7 +153,11 @@ def _create(registry: Registry) -> None:
             backend.rollback(connection)
             return
         backend.script(
-            connection, [*statements(registry.dialect), "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL CONSTRAINT alembic_version_pkc PRIMARY KEY)"]
+            connection,
+            [
+                *statements(registry.dialect),
+                "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL CONSTRAINT alembic_version_pkc PRIMARY KEY)",
+            ],
         )
         connection.run("INSERT INTO alembic_version (version_num) VALUES (:head)", {"head": HEAD})
         stamp_facts(connection, registry.dialect)

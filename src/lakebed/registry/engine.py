@@ -113,9 +113,13 @@ class Registry:
         Leaves everything as it was when the block raises. When the connection is lost during
         commit, the outcome is looked up by `op_id` under the same lock before anything is said.
         """
-        ids = sorted({self.require_table_id(t) if isinstance(t, TableName) else t for t in tables})
+        ids = self._list_ids(tables)
         with self._checked_out() as connection:
             tx = self._open(connection, ids)
+            if self._forget_dropped(tables, tx):
+                self.backend.rollback(connection)
+                ids = self._list_ids(tables)
+                tx = self._open(connection, ids)
             try:
                 yield tx
                 tx.flush()
@@ -172,6 +176,16 @@ class Registry:
             for connection in idle:
                 connection.close()
         self.backend.close()
+
+    def _list_ids(self, tables: Sequence[TableName | int]) -> list[int]:
+        return sorted({self.require_table_id(t) if isinstance(t, TableName) else t for t in tables})
+
+    def _forget_dropped(self, tables: Sequence[TableName | int], tx: Transaction) -> bool:
+        """Another process may have dropped a table that we remember, and made one of the same name."""
+        names = {table.name for table in tx.tables.values() if table.head.dropped_at is not None}.intersection(tables)
+        for name in names:
+            self.forget_table(name)
+        return bool(names)
 
     def _open(self, connection: Connection, ids: list[int]) -> Transaction:
         heads, database_now = self.backend.begin_write(connection, ids)

@@ -88,6 +88,7 @@ def create_table(registry: Registry, spec: TableSpec) -> LakeTable:
     if event_field is not None and not (isinstance(event_field.type, Primitive) and event_field.type.name in _TIMES):
         message = f"{spec.name}: the event time {spec.event_time} must be a timestamp, date or long column"
         raise SchemaRefusedError(message)
+    registry.forget_table(spec.name)  # another process may have dropped it
     if registry.find_table_id(spec.name) is not None:
         raise TableExistsError(str(spec.name))
     with registry.write() as tx:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import InvalidValueError, OperationConflictError, OperationNotFoundError
 from lakebed.core.ids import require_op_id
+from lakebed.registry.statements import Insert
 
 if TYPE_CHECKING:
     from lakebed.core.names import TableName
@@ -80,7 +81,7 @@ def open_operation(registry: Registry, table: TableName, operation: Operation, *
     """Write the intent. From now on its directory belongs to it, and recovery leaves it alone until the lease ends."""
     with registry.write([table]) as tx:
         locked = tx.require(table)
-        _insert(tx, locked, operation, state="writing", result=None, lease_until=tx.now + lease_us)
+        tx.together([_row_of(tx, locked, operation, state="writing", result=None, lease_until=tx.now + lease_us)])
     return require_operation(registry, operation.op_id)
 
 
@@ -114,12 +115,16 @@ def find_result(tx: Transaction, table: LockedTable, operation: Operation) -> st
     return str(rows[0][0]) if rows else None
 
 
-def register_operation(tx: Transaction, table: LockedTable, operation: Operation, *, result: str) -> None:
-    """The first write of every publishing transaction: whoever recovered the operation meanwhile makes it fail here."""
+def register_parts(tx: Transaction, table: LockedTable, operation: Operation, *, result: str) -> list[Insert]:
+    """The first write of every publishing transaction: whoever recovered the operation meanwhile makes it fail here.
+
+    Without an intent there is nothing to take over, and the row may travel with the others.
+    """
     if not operation.has_intent:
-        _insert(tx, table, operation, state="registered", result=result, lease_until=tx.now)
-    elif not tx.run(_REGISTER, {"op_id": operation.op_id, "result": result, "now": tx.now}):
+        return [_row_of(tx, table, operation, state="registered", result=result, lease_until=tx.now)]
+    if not tx.run(_REGISTER, {"op_id": operation.op_id, "result": result, "now": tx.now}):
         _raise_moved(tx, operation.op_id, wanted="writing")
+    return []
 
 
 def list_expired_operations(registry: Registry, *, limit: int = 100) -> list[OperationRow]:
@@ -153,12 +158,12 @@ def finish_rollback(tx: Transaction, op_id: str) -> None:
         raise OperationConflictError(op_id, wanted="rolling_back", found=found.state)
 
 
-def _insert(tx: Transaction, table: LockedTable, operation: Operation, *, state: str, result: str | None, lease_until: int) -> None:
+def _row_of(tx: Transaction, table: LockedTable, operation: Operation, *, state: str, result: str | None, lease_until: int) -> Insert:
     values = (
         operation.op_id, table.table_id, operation.kind, state, operation.staging_path, operation.mode, operation.app_id,
         operation.batch_id, result, lease_until, None, tx.now, tx.now,
     )  # fmt: skip
-    tx.insert("operations", _ALL, [values])
+    return Insert("operations", _ALL, [values])
 
 
 def _raise_moved(tx: Transaction, op_id: str, *, wanted: str) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import psycopg
 from psycopg import errors as pg
+from psycopg.types.numeric import Int8Dumper
 
 from lakebed.core.errors import (
     CorruptionError,
@@ -25,16 +26,18 @@ from lakebed.core.errors import (
 )
 from lakebed.registry.connection import HEAD_COLUMNS, CommitUnknownError, Connection, Rows, TableHead, head_of
 from lakebed.registry.constraints import raise_violation
-from lakebed.registry.statements import Dialect, insert_arrays, insert_values, render, transpose
+from lakebed.registry.statements import Dialect, combine, insert_arrays, insert_values, render, transpose
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakebed.registry.statements import Value
+    from lakebed.registry.statements import Part, Value
 
 _HEADS = f"SELECT {HEAD_COLUMNS} FROM table_seq s JOIN tables t ON t.id = s.table_id WHERE s.table_id = ANY(%(ids)s) ORDER BY s.table_id FOR UPDATE"
 # A statement of its own: its clock and snapshot are younger than the wait for the lock
-_CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, NULL"
+_FRESH = """SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, (SELECT json_object_agg(v.table_id, v.listed) FROM (
+SELECT table_id, string_agg(schema_hash || ':' || standing, ',') AS listed FROM table_metadata WHERE table_id = ANY(%(ids)s) GROUP BY 1) v)"""
 _LOCAL = frozenset({"", "localhost", "127.0.0.1", "::1"})
 _SAFE_SSL = frozenset({"verify-full", "verify-ca"})
 
@@ -77,6 +80,13 @@ class PostgresConnection:
             else:
                 types = tuple(self._types[table][column] for column in columns)
                 self.raw.execute(insert_arrays(table, columns, types), transpose(rows))
+        except psycopg.Error as exc:
+            translate(exc, self._where)
+
+    def together(self, parts: Sequence[Part]) -> None:
+        sql, values = combine(parts, self._types)
+        try:
+            psycopg.RawCursor(self.raw).execute(sql, values)
         except psycopg.Error as exc:
             translate(exc, self._where)
 
@@ -124,6 +134,7 @@ class PostgresBackend:
         except psycopg.Error as exc:
             message = f"the registry {self.shown_url} does not answer: {_first_line(exc)}"
             raise RegistryUnavailableError(message) from None  # the driver's text may hold the password
+        raw.adapters.register_dumper(int, Int8Dumper)  # by default the type follows the value, and each mixture would be prepared anew
         return PostgresConnection(raw, self.shown_url, self._types)
 
     def begin_write(self, connection: Connection, table_ids: Sequence[int]) -> tuple[list[TableHead], int | None]:
@@ -132,16 +143,16 @@ class PostgresBackend:
             own.enter_pipeline()
             own.raw.execute("BEGIN")
             heads = own.raw.execute(_HEADS, {"ids": list(table_ids)}) if table_ids else None
-            clock = own.raw.execute(_CLOCK)
-            listed = [head_of(row) for row in heads.fetchall()] if heads is not None else []
-            (now,) = clock.fetchone() or (0,)
+            fresh = own.raw.execute(_FRESH, {"ids": list(table_ids)}) if table_ids else own.raw.execute(_CLOCK)
+            rows = heads.fetchall() if heads is not None else []
+            now, standings = fresh.fetchone() or (0, None)
         except psycopg.Error as exc:
             self.rollback(connection)
             translate(exc, self.shown_url)
         except BaseException:
             self.rollback(connection)
             raise
-        return listed, now
+        return [head_of(row, (standings or {}).get(str(row[0]))) for row in rows], now
 
     def begin_read(self, connection: Connection) -> None:
         connection.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")

@@ -14,11 +14,12 @@ from lakebed.core.files import FileType
 from lakebed.core.partitions import PARTITION_FORMAT, NewPartition, Slice
 from lakebed.core.rows import TableFiles, list_columns
 from lakebed.core.times import TimeRange
-from lakebed.registry.counters import Tally, add_to_counters, tally_of
+from lakebed.registry.counters import Tally, count_parts, tally_of
 from lakebed.registry.lake_tables import READABLE
-from lakebed.registry.operations import find_result, register_operation
-from lakebed.registry.ranges import insert_ranges
+from lakebed.registry.operations import find_result, register_parts
+from lakebed.registry.ranges import range_parts
 from lakebed.registry.retire import DEFAULT_GRACE_US, Victims, load_victims, retire_victims
+from lakebed.registry.statements import Insert
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from lakebed.core.files import NewFile
     from lakebed.registry.engine import Registry
     from lakebed.registry.operations import Operation
-    from lakebed.registry.statements import Value
+    from lakebed.registry.statements import Part, Value
     from lakebed.registry.transaction import LockedTable, Transaction
 
 _FILE_COLUMNS = list_columns(TableFiles)
@@ -43,9 +44,9 @@ _FIND_SCOPE = "SELECT id FROM partition_scopes WHERE table_id = :t AND view_inst
 _ADD_SCOPE = "INSERT INTO partition_scopes (table_id, view_instance_id, schema_hash) VALUES (:t, :i, :h) RETURNING id"
 _OVERLAP = """SELECT begin_insert_time, end_insert_time FROM partitions
 WHERE scope_id = :scope AND begin_insert_time < :end AND end_insert_time > :begin LIMIT 1"""
-_STANDING = "SELECT standing FROM table_metadata WHERE table_id = :t AND schema_hash = :h"
 _REPARENT = "UPDATE table_files SET partition_id = :p, modified_at = :now WHERE id IN (:ids*)"
 _MAX_SCOPES_CACHED = 4096
+_MOST_TOGETHER = 16  # a statement per partition path must not become one of unbounded length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,21 +99,25 @@ def publish(
     table = tx.require(partition.table)
     if (done := find_result(tx, table, operation)) is not None:
         return Published.from_json(done)
-    standing = _require_version(tx, table, partition)
+    standing = _require_version(table, partition)
     victims = load_victims(tx, table, replacing, exactly=True, keeping=keeping) if replacing or keeping else Victims()
     result = _draw(tx, table, partition, swaps=bool(replacing))
-    register_operation(tx, table, operation, result=result.to_json())
+    parts: list[Part] = [*register_parts(tx, table, operation, result=result.to_json())]
     if replacing:
         retire_victims(tx, table, victims, reason="replaced", grace_us=grace_us, group=result.group)
     scope = _require_scope(tx, table, partition)
     if partition.insert_range is not None:
         _require_no_overlap(tx, partition, scope)
-    _insert_partition(tx, table, partition, result, scope, victims)
     is_visible = standing in READABLE
-    _insert_files(tx, table, partition, result, group=result.group if is_visible else None)
+    parts.append(_partition_part(tx, table, partition, result, scope, victims))
+    parts += _file_parts(tx, table, partition, result, group=result.group if is_visible else None)
+    parts += count_parts(tx, table, _tallies(partition.files if is_visible else ()))
+    if (drawn := table.take_drawn()) is not None:
+        parts.append(drawn)
+    for start in range(0, len(parts), _MOST_TOGETHER):
+        tx.together(parts[start : start + _MOST_TOGETHER])
     if victims.kept_ids:
         tx.send(_REPARENT, {"p": result.partition_id, "now": tx.now, "ids": list(victims.kept_ids)})
-    add_to_counters(tx, table, _tallies(partition.files if is_visible else ()))
     return result
 
 
@@ -152,12 +157,11 @@ def _draw(tx: Transaction, table: LockedTable, partition: NewPartition, *, swaps
     )
 
 
-def _require_version(tx: Transaction, table: LockedTable, partition: NewPartition) -> str:
-    rows = tx.query(_STANDING, {"t": table.table_id, "h": partition.schema_hash})
-    if not rows:
+def _require_version(table: LockedTable, partition: NewPartition) -> str:
+    standing = table.head.find_standing(partition.schema_hash)
+    if standing is None:
         message = f"{partition.table}: no version has the schema hash {partition.schema_hash}: read the table again"
         raise SchemaRefusedError(message)
-    standing: str = rows[0][0]
     if standing == "incompatible":
         message = f"{partition.table}: version {partition.schema_hash} is no longer served or staged: read the table again"
         raise SchemaRefusedError(message)
@@ -193,54 +197,59 @@ def _require_no_overlap(tx: Transaction, partition: NewPartition, scope: int) ->
         raise PartitionConflictError(str(Slice(table=partition.table, instance=partition.instance, insert_range=wanted)), found=str(found))
 
 
-def _insert_partition(
+def _partition_part(
     tx: Transaction,
     table: LockedTable,
     partition: NewPartition,
     result: Published,
     scope: int,
     victims: Victims,
-) -> None:
-    low, high = partition.event_range or (victims.event_range if victims.kept_ids else None) or (None, None)
+) -> Insert:
+    low, high = _event_range(partition, victims)
     values = (
         result.partition_id, table.table_id, scope, partition.instance, result.insert_range.begin, result.insert_range.end, low, high,
         partition.schema_hash,
         partition.source_data_hash, partition.lookup_hash, partition.fingerprint, partition.num_rows + victims.kept_rows,
         len(partition.files) + len(victims.kept_ids), PARTITION_FORMAT, tx.now,
     )  # fmt: skip
-    tx.insert("partitions", _PARTITION_COLUMNS, [values])
+    return Insert("partitions", _PARTITION_COLUMNS, [values])
 
 
-def _insert_files(tx: Transaction, table: LockedTable, partition: NewPartition, result: Published, *, group: int | None) -> None:
+def _event_range(partition: NewPartition, victims: Victims) -> tuple[int, int] | tuple[None, None]:
+    """Of the new rows and of those that are kept: retention judges the partition by it."""
+    known = [r for r in (partition.event_range, victims.event_range if victims.kept_ids else None) if r is not None]
+    return (min(low for low, _ in known), max(high for _, high in known)) if known else (None, None)
+
+
+def _file_parts(tx: Transaction, table: LockedTable, partition: NewPartition, result: Published, *, group: int | None) -> list[Part]:
     files, ids = partition.files, result.file_ids
     if not files:
-        return
-    tx.insert("table_files", _FILE_COLUMNS, [
+        return []
+    parts: list[Part] = [Insert("table_files", _FILE_COLUMNS, [
         (
             i, table.table_id, result.partition_id, f.name, f.path, f.size_bytes, f.file_type.value, f.partition_path, f.row_count, f.checksum,
             f.checksum_kind.value, int(f.is_compressed), partition.schema_hash, table.stamp, None,
             group if f.file_type is FileType.PARQUET else None, None, tx.now, tx.now,
         )
         for i, f in zip(ids, files, strict=True)
-    ])  # fmt: skip
-    _insert_footers(tx, table, files)
+    ])]  # fmt: skip
+    parts += _footer_parts(tx, table, files)
     statistics: list[Sequence[Value]] = [
         (i, c.field_id, c.null_count, c.value_count, c.lower, c.upper) for i, f in zip(ids, files, strict=True) for c in f.columns
     ]
     if statistics:
-        tx.insert("file_columns", _STATISTICS_COLUMNS, statistics)
-    insert_ranges(tx, table, list(zip(ids, files, strict=True)))
+        parts.append(Insert("file_columns", _STATISTICS_COLUMNS, statistics))
+    return parts + range_parts(tx, table, list(zip(ids, files, strict=True)))
 
 
-def _insert_footers(tx: Transaction, table: LockedTable, files: Sequence[NewFile]) -> None:
+def _footer_parts(tx: Transaction, table: LockedTable, files: Sequence[NewFile]) -> list[Part]:
     compress = zstandard.ZstdCompressor(level=3).compress
     rows: list[Sequence[Value]] = [
         (f.path, table.table_id, compress(f.footer.tail), tx.now, PARTITION_FORMAT, f.footer.length, f.footer.num_rows, f.footer.checksum)
         for f in files
         if f.footer is not None
     ]
-    if rows:
-        tx.insert("partition_metadata", _FOOTER_COLUMNS, rows)
+    return [Insert("partition_metadata", _FOOTER_COLUMNS, rows)] if rows else []
 
 
 def _tallies(files: Sequence[NewFile]) -> dict[str, Tally]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebed.registry.lake_tables import MAX_INDEXED, read_indexed
+from lakebed.registry.statements import Insert, Run, transpose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lakebed.core.files import NewFile
-    from lakebed.registry.statements import Value
+    from lakebed.registry.statements import Part, Value
     from lakebed.registry.transaction import LockedTable, Reader, Transaction
 
 _EVERYWHERE = 3.0e38  # within a 32-bit float: a file without bounds may hold any value
@@ -25,11 +26,11 @@ OVERLAPS = {
 }
 
 
-def insert_ranges(tx: Transaction, table: LockedTable, files: Sequence[tuple[int, NewFile]]) -> None:
+def range_parts(tx: Transaction, table: LockedTable, files: Sequence[tuple[int, NewFile]]) -> list[Part]:
     """One entry per file and indexed column."""
     indexed = read_indexed(tx, table.table_id)
     if not indexed:
-        return
+        return []
     rows = [
         (file_id * MAX_INDEXED + slot, scope_of(table.table_id, slot), *_bounds(file, field_id))
         for file_id, file in files
@@ -37,10 +38,9 @@ def insert_ranges(tx: Transaction, table: LockedTable, files: Sequence[tuple[int
     ]
     if tx.dialect == "sqlite":
         values: list[Sequence[Value]] = [(i, scope, scope, low, high) for i, scope, low, high in rows]
-        tx.insert("file_ranges", _COLUMNS, values)
-    else:
-        ids, scopes, lowers, uppers = (list(column) for column in zip(*rows, strict=True))
-        tx.send(_INSERT_BOXES, {"ids": ids, "scopes": scopes, "lowers": lowers, "uppers": uppers})
+        return [Insert("file_ranges", _COLUMNS, values)]
+    ids, scopes, lowers, uppers = transpose(rows)
+    return [Run(_INSERT_BOXES, {"ids": ids, "scopes": scopes, "lowers": lowers, "uppers": uppers})]
 
 
 def delete_ranges(tx: Transaction, table_id: int, file_ids: Iterable[int]) -> None:

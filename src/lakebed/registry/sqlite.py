@@ -27,12 +27,12 @@ from lakebed.core.errors import (
 from lakebed.registry.connection import HEAD_COLUMNS, CommitUnknownError, Connection, Rows, TableHead, head_of
 from lakebed.registry.constraints import raise_violation
 from lakebed.registry.filelock import FileLock
-from lakebed.registry.statements import Dialect, bind, insert_values, render
+from lakebed.registry.statements import Dialect, Insert, bind, insert_values, render
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakebed.registry.statements import Value
+    from lakebed.registry.statements import Part, Value
 
 logger = logging.getLogger(__name__)
 
@@ -47,9 +47,12 @@ _PRAGMAS = (
     "PRAGMA cell_size_check=ON",
     "PRAGMA mmap_size=0",
     "PRAGMA cache_size=-32768",
+    "PRAGMA temp_store=MEMORY",  # statement journals of bulk changes would otherwise go to files
+    "PRAGMA wal_autocheckpoint=4000",  # 16 MB: rarer than the default, so that fewer commits pay for one
 )
-_HEADS = f"SELECT {HEAD_COLUMNS} FROM table_seq s JOIN tables t ON t.id = s.table_id WHERE s.table_id IN (:ids*) ORDER BY s.table_id"
-_HEAD = f"SELECT {HEAD_COLUMNS} FROM table_seq s JOIN tables t ON t.id = s.table_id WHERE s.table_id = ?"
+_STANDINGS = "(SELECT group_concat(m.schema_hash || ':' || m.standing) FROM table_metadata m WHERE m.table_id = s.table_id)"
+_HEADS = f"SELECT {HEAD_COLUMNS}, {_STANDINGS} FROM table_seq s JOIN tables t ON t.id = s.table_id WHERE s.table_id IN (:ids*) ORDER BY s.table_id"
+_HEAD = f"SELECT {HEAD_COLUMNS}, {_STANDINGS} FROM table_seq s JOIN tables t ON t.id = s.table_id WHERE s.table_id = ?"
 
 
 class SqliteConnection:
@@ -86,6 +89,13 @@ class SqliteConnection:
                 self.raw.executemany(insert_values(table, columns, "sqlite"), rows)
         except sqlite3.Error as exc:
             translate(exc, self._where)
+
+    def together(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            if isinstance(part, Insert):
+                self.insert(part.table, part.columns, part.rows)
+            else:
+                self.run(part.sql, part.params)
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
         try:
@@ -141,8 +151,8 @@ class SqliteBackend:
             raw.execute("BEGIN IMMEDIATE")
             if len(table_ids) == 1:
                 row = raw.execute(_HEAD, (table_ids[0],)).fetchone()
-                return ([head_of(row)] if row else []), None
-            return [head_of(row) for row in connection.query(_HEADS, {"ids": list(table_ids)})] if table_ids else [], None
+                return ([head_of(row, row[12])] if row else []), None
+            return [head_of(row, row[12]) for row in connection.query(_HEADS, {"ids": list(table_ids)})] if table_ids else [], None
         except sqlite3.Error as exc:
             self.rollback(connection)
             translate(exc, self.shown_url)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence  # noqa: TC003 - dataclasses look at their fields
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any, Literal
 
 Dialect = Literal["sqlite", "postgresql"]
 Value = int | float | str | bytes | None
@@ -52,5 +52,82 @@ def insert_arrays(table: str, columns: tuple[str, ...], types: tuple[str, ...]) 
     return f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({arrays})"
 
 
-def transpose(rows: Sequence[Sequence[Value]]) -> list[list[Value]]:
-    return [list(column) for column in zip(*rows, strict=True)]
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Rows for one table."""
+
+    table: str
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[Value]]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One statement with `:name` parameters."""
+
+    sql: str
+    params: Mapping[str, Any]
+
+
+Part = Insert | Run
+
+
+def combine(parts: Sequence[Part], types: Mapping[str, Mapping[str, str]]) -> tuple[str, list[Any]]:
+    """Independent writes as one statement of PostgreSQL: one round trip, one plan, all triggers at its end."""
+    shape = tuple((part.table, part.columns, len(part.rows) == 1) if isinstance(part, Insert) else part.sql for part in parts)
+    values: list[Any] = []
+    for part in parts:
+        if isinstance(part, Run):
+            values.extend(part.params[name] for name in _NAMED.findall(_LIST.sub(r"= ANY(:\1)", part.sql)))
+        elif len(part.rows) == 1:
+            values.extend(part.rows[0])
+        else:
+            values.extend(transpose(part.rows))
+    return _combined(shape, _Types(types)), values
+
+
+class _Types:
+    """Column types as a cache key: there is one such mapping per process."""
+
+    def __init__(self, of: Mapping[str, Mapping[str, str]]) -> None:
+        self.of = of
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Types)
+
+
+@lru_cache(maxsize=256)
+def _combined(shape: tuple[Any, ...], types: _Types) -> str:
+    spelled = [_spell(part, types.of) for part in shape]
+    named = [f"w{number} AS ({sql})" for number, sql in enumerate(spelled[:-1])]
+    whole = f"WITH {', '.join(named)} {spelled[-1]}" if named else spelled[-1]
+    # numbered as the server wants it: the driver would parse a statement of this length anew on every call
+    numbers = count(1)
+    return re.sub("%s", lambda _: f"${next(numbers)}", whole)
+
+
+def _spell(part: Any, types: Mapping[str, Mapping[str, str]]) -> str:
+    if isinstance(part, str):
+        return _NAMED.sub("%s", _LIST.sub(r"= ANY(:\1)", part))
+    table, columns, single = part
+    return insert_values(table, columns, "postgresql") if single else insert_arrays(table, columns, tuple(types[table][c] for c in columns))
+
+
+def transpose(rows: Sequence[Sequence[Value]]) -> list[str]:
+    """One array literal per column. The driver's own arrays take longer to convert than the insert itself."""
+    return ["{" + ",".join(map(_element, column)) + "}" for column in zip(*rows, strict=True)]
+
+
+def _element(value: Value) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case str():
+            return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        case bytes():
+            return f'"\\\\x{value.hex()}"'
+        case _:
+            return repr(value)

@@ -188,7 +188,6 @@ TABLE_FILES = Table(
     Index("table_files_partition", "partition_id"),
     # covers planning: live paths are read from the index alone
     Index("table_files_live", "table_id", "partition_path", "schema_hash", "file_path", **_where("retired_seq IS NULL")),
-    Index("table_files_retired", "table_id", "retired_seq", **_where("retired_seq IS NOT NULL")),
     Index("table_files_pending", "table_id", **_where("added_group IS NULL AND retired_seq IS NULL")),
 )
 

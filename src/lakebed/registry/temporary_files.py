@@ -102,6 +102,8 @@ def finalize_deleted(registry: Registry, claim: Claim, paths: Sequence[str]) -> 
 
 def release_failed(registry: Registry, claim: Claim, paths: Sequence[str]) -> None:
     """Storage refused these: they stay queued, each with one more attempt and a longer pause."""
+    if not paths:
+        return
     attempts = {f.path: f.attempts for f in claim.files}
     with registry.write() as tx:
         for path in paths:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.errors import ClockRegressedError, TableNotFoundError
 from lakebed.core.names import TableName
+from lakebed.registry.statements import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,9 +43,10 @@ class LockedTable:
     last_id: int = field(init=False)
     last_group: int = field(init=False)
     last_modified: int = field(init=False)
+    saved: tuple[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.last_slot, self.last_id = self.head.last_slot, self.head.last_id
+        self.saved = self.last_slot, self.last_id = self.head.last_slot, self.head.last_id
         self.last_group, self.last_modified = self.head.last_group, self.head.last_modified
 
     @property
@@ -59,6 +61,13 @@ class LockedTable:
     def stamp(self) -> int:
         """The journal number of this transaction's first change: all its files carry it, so no `as_of` can split them."""
         return self.head.last_seq + 1
+
+    def take_drawn(self) -> Run | None:
+        """The statement that saves what was drawn since the last time; None when nothing was."""
+        if (self.last_slot, self.last_id) == self.saved:
+            return None
+        self.saved = (self.last_slot, self.last_id)
+        return Run(_SAVE_SEQ, {"table_id": self.table_id, "last_slot": self.last_slot, "last_id": self.last_id})
 
     def draw_id(self, count: int = 1) -> int:
         """The first of `count` fresh row ids."""
@@ -75,7 +84,7 @@ class Transaction:
         self.tables = {head.table_id: LockedTable(head) for head in heads}
         self.after_commit: list[Callable[[], None]] = []
         self.query, self.run, self.send, self.insert = connection.query, connection.run, connection.send, connection.insert
-        self.run_many = connection.run_many
+        self.run_many, self.together = connection.run_many, connection.together
         self.indexed_fields = registry.indexed_fields
 
     @property
@@ -107,5 +116,5 @@ class Transaction:
     def flush(self) -> None:
         """Save what was drawn; the last statements of the transaction."""
         for table in self.tables.values():
-            if (table.last_slot, table.last_id) != (table.head.last_slot, table.head.last_id):
-                self.send(_SAVE_SEQ, {"table_id": table.table_id, "last_slot": table.last_slot, "last_id": table.last_id})
+            if (part := table.take_drawn()) is not None:
+                self.send(part.sql, part.params)

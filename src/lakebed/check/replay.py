@@ -1,0 +1,144 @@
+"""The journal replayed from its first change gives exactly the rows of today."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from lakebed.check.scan import Pass, Rule
+from lakebed.core.rows import TableFiles, TableMetadata, Tables, TableSnapshots, TableStats, list_changing_columns, list_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakebed.check.report import Finding
+    from lakebed.check.scan import Row, Scan
+    from lakebed.core import rows
+
+JOURNAL_REPLAY = Rule(name="journal_replay", invariant="I4")
+
+ROWS_AT_ONCE = 100_000  # digests held in memory; more rows take more walks over the journal
+_PAGE = 5000
+_KINDS: dict[str, type[rows.Row]] = {
+    "tables": Tables,
+    "table_metadata": TableMetadata,
+    "table_files": TableFiles,
+    "table_stats": TableStats,
+    "table_snapshots": TableSnapshots,
+}
+_HEXED = "schema"
+# Replay needs every change from number 1; what is missing or too much is told by other rules
+_COMPLETE = """SELECT s.table_id FROM table_seq s LEFT JOIN change_log c ON c.table_id = s.table_id WHERE s.purged_seq = 0
+GROUP BY s.table_id, s.last_seq HAVING count(c.seq) = s.last_seq AND COALESCE(max(c.seq), 0) = s.last_seq"""
+_INSERTS = "SELECT count(*) FROM change_log WHERE operation = 'INSERT'"
+_CHANGES = """SELECT table_id, seq, registry_table, operation, before, after FROM change_log
+WHERE (table_id, seq) > (:table_id, :seq) ORDER BY table_id, seq LIMIT :size"""
+
+
+def find_differences(scan: Scan, *, rows_at_once: int = ROWS_AT_ONCE) -> Iterator[Finding]:
+    complete = {row[0] for row in scan.query(_COMPLETE, None)}
+    shares = -(-int(scan.query(_INSERTS, None)[0][0]) // rows_at_once) or 1
+    for share in range(shares):
+        replay = _Replay(scan, complete, share=share, shares=shares)
+        yield from replay.fold()
+        yield from replay.compare()
+
+
+class _Replay:
+    """One walk: the digest of every row whose id falls into this share, as the journal leaves it."""
+
+    def __init__(self, scan: Scan, complete: set[int], *, share: int, shares: int) -> None:
+        self._scan, self._complete, self._share, self._shares = scan, complete, share, shares
+        self._rows: dict[str, dict[int, bytes]] = {table: {} for table in _KINDS}
+
+    def fold(self) -> Iterator[Finding]:
+        for table_id, seq, table, operation, before, after in self._changes():
+            problem = self._apply(table, operation, before, after)
+            if problem is not None:
+                message = f"change {seq} of the journal {problem}: refresh every component from the registry"
+                yield JOURNAL_REPLAY.broken(self._scan.name(table_id), f"{table} change {seq}", message)
+
+    def compare(self) -> Iterator[Finding]:
+        for table, kind in _KINDS.items():
+            replayed = self._rows[table]
+            for row in self._current(table, kind):
+                if replayed.pop(row[0], None) != _digest(_plain(row)):
+                    yield self._differs(table, row[0], _owner(table, row), "is not what the journal says")
+            for row_id in replayed:
+                yield self._differs(table, row_id, None, "is gone, but the journal says that it exists")
+
+    def _differs(self, table: str, row_id: int, table_id: int | None, how: str) -> Finding:
+        message = f"the row {how}: a change was not captured; find out who wrote past the triggers, then refresh every component"
+        return JOURNAL_REPLAY.broken(self._scan.name(table_id), f"{table} row {row_id}", message)
+
+    def _changes(self) -> Iterator[Row]:
+        table_id, seq = 0, 0
+        while page := self._scan.query(_CHANGES, {"table_id": table_id, "seq": seq, "size": _PAGE}):
+            table_id, seq = page[-1][:2]
+            yield from (row for row in page if row[0] in self._complete)
+            self._scan.progress.step(len(page) // self._shares)
+
+    def _apply(self, table: str, operation: str, before: str | None, after: str | None) -> str | None:
+        """What is wrong with the change, if anything; its after-image counts from now on either way."""
+        try:
+            row_id = _first(after or before or "")
+            if row_id % self._shares != self._share:
+                return None
+            kind, replayed = _KINDS[table], self._rows[table]
+            old, new = _images(kind, before, after)
+        except (ValueError, KeyError, TypeError) as exc:
+            return f"cannot be read ({type(exc).__name__}: {exc})"
+        known = replayed.pop(row_id, None)
+        if new is not None:
+            replayed[row_id] = _digest(new)
+        if (operation == "INSERT") != (before is None) or (operation == "DELETE") != (after is None):
+            return f"has not the images of an {operation}"
+        if known != (None if old is None else _digest(old)):
+            return f"does not follow the change of row {row_id} before it"
+        return None
+
+    def _current(self, table: str, kind: type[rows.Row]) -> Iterator[Row]:
+        sql = f"""SELECT {", ".join(list_columns(kind))} FROM {table}
+WHERE id > :after AND id - (id / :shares) * :shares = :share ORDER BY id LIMIT :size"""
+        after = 0
+        while page := self._scan.query(sql, {"after": after, "size": _PAGE, "shares": self._shares, "share": self._share}):
+            after = page[-1][0]
+            yield from (row for row in page if _owner(table, row) in self._complete)
+
+
+def _owner(table: str, row: Row) -> int:
+    return int(row[0] if table == "tables" else row[1])
+
+
+def _first(image: str) -> int:
+    """The row's id, without reading the rest."""
+    return int(image[1 : image.index(",")])
+
+
+def _images(kind: type[rows.Row], before: str | None, after: str | None) -> tuple[list[Any] | None, list[Any] | None]:
+    """Whole rows before and after; an UPDATE's before-image holds only the columns that may change."""
+    columns = list_columns(kind)
+    new = None if after is None else _decode(after, columns)
+    if before is None or new is None:
+        return (None if before is None else _decode(before, columns)), new
+    changing = list_changing_columns(kind)
+    changed = dict(zip(changing, json.loads(before), strict=True))
+    return [changed.get(column, value) for column, value in zip(columns, new, strict=True)], new
+
+
+def _decode(image: str, columns: tuple[str, ...]) -> list[Any]:
+    values = json.loads(image)
+    return [value.lower() if column == _HEXED else value for column, value in zip(columns, values, strict=True)]
+
+
+def _plain(row: Row) -> list[Any]:
+    """A stored row as an image spells it: bytes as hex."""
+    return [bytes(value).hex() if isinstance(value, bytes | memoryview) else value for value in row]
+
+
+def _digest(values: list[Any]) -> bytes:
+    return hashlib.blake2b(repr(values).encode(), digest_size=16).digest()
+
+
+PASSES = (Pass(rules=(JOURNAL_REPLAY,), over="change_log", find=find_differences),)

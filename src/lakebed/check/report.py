@@ -1,0 +1,44 @@
+"""What a check says: one finding per broken promise, and how much was looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Severity(StrEnum):
+    """Shown in reports and matched on by programs: never rename."""
+
+    DAMAGE = "damage"  # stored state contradicts itself, or files are not what was registered
+    WARNING = "warning"  # nothing is lost, but somebody should act
+    INFO = "info"  # worth knowing; all is as it should be
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One broken rule. `rule` is stable; the message is for people and ends with what to do."""
+
+    rule: str
+    invariant: str
+    severity: Severity
+    table: str | None
+    subject: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """`checked` counts what each rule looked at; `omitted` the findings beyond the first thousand of a rule."""
+
+    findings: tuple[Finding, ...]
+    checked: Mapping[str, int]
+    omitted: Mapping[str, int]
+    seconds: float
+
+    @property
+    def clean(self) -> bool:
+        return all(finding.severity is Severity.INFO for finding in self.findings)

@@ -1,0 +1,121 @@
+"""What a rule is, and what it is given to look with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from lakebed.check.report import Finding, Severity
+from lakebed.core.times import show
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from lakebed.storage.access import Storage
+
+    Row = tuple[Any, ...]
+    Query = Callable[[str, Mapping[str, Any] | None], list[Row]]
+
+PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One promise of the lake. The name is what programs match on: never rename one."""
+
+    name: str
+    invariant: str
+    severity: Severity = Severity.DAMAGE
+
+    def broken(self, table: str | None, subject: str, message: str) -> Finding:
+        return Finding(rule=self.name, invariant=self.invariant, severity=self.severity, table=table, subject=subject, message=message)
+
+
+class Progress:
+    """Counts what was looked at; the callback hears of (done, total), never going back."""
+
+    def __init__(self, total: int, callback: Callable[[int, int], None] | None) -> None:
+        self.done, self.seen, self.total, self._callback = 0, 0, total, callback
+
+    def step(self, count: int) -> None:
+        self.seen += count
+        self.move_to(self.done + count)
+
+    def move_to(self, done: int) -> None:
+        self.done = min(max(self.done, done), self.total)
+        if self._callback is not None:
+            self._callback(self.done, self.total)
+
+
+@dataclass(slots=True, kw_only=True)
+class Scan:
+    """One check under way. `query` sees one snapshot while the registry is checked, and the present beside the storage."""
+
+    query: Query
+    dialect: Literal["sqlite", "postgresql"]
+    now: int
+    names: dict[int, str]
+    progress: Progress
+
+    def name(self, table_id: int | None) -> str | None:
+        return None if table_id is None else self.names.get(table_id, f"table {table_id}")
+
+    def pages(self, sql: str, *, after: int | str, size: int = PAGE, params: Mapping[str, Any] | None = None) -> Iterator[list[Row]]:
+        """Rows in pages, by the rising key in their first column; the statement says `> :after ... LIMIT :size`."""
+        while page := self.query(sql, {**(params or {}), "after": after, "size": size}):
+            yield page
+            after = page[-1][0]
+            self.progress.step(len(page))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """One walk over the rows of `over`, which may prove several rules at once."""
+
+    rules: tuple[Rule, ...]
+    over: str
+    find: Callable[[Scan], Iterator[Finding]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoragePass:
+    """The same beside the warehouse; the registry may move on meanwhile, so what looks wrong is looked up again."""
+
+    rules: tuple[Rule, ...]
+    over: str
+    find: Callable[[Scan, Storage, bool], Iterator[Finding]]
+
+
+def list_rows(rule: Rule, *, over: str, sql: str, message: str) -> Pass:
+    """Every row of the statement breaks the rule: the lake table's id, the subject, then what the message shows."""
+
+    def find(scan: Scan) -> Iterator[Finding]:
+        for table_id, subject, *shown in scan.query(sql, None):
+            yield rule.broken(scan.name(table_id), str(subject), message.format(*shown))
+
+    return Pass(rules=(rule,), over=over, find=find)
+
+
+def list_slices(rule: Rule, *, sql: str, message: str) -> Pass:
+    """As `list_rows`, for partitions: table id, instance, begin and end come first."""
+
+    def find(scan: Scan) -> Iterator[Finding]:
+        for table_id, instance, begin, end, *shown in scan.query(sql, None):
+            yield rule.broken(scan.name(table_id), show_slice(instance, begin, end), message.format(*shown))
+
+    return Pass(rules=(rule,), over="partitions", find=find)
+
+
+def show_slice(instance: str, begin: int, end: int) -> str:
+    return f"{instance} [{show(begin)}, {show(end)})"
+
+
+def in_batches(items: Iterator[Any], size: int) -> Iterator[Sequence[Any]]:
+    batch: list[Any] = []
+    for item in items:
+        batch.append(item)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

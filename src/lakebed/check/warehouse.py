@@ -1,0 +1,180 @@
+"""The files themselves: there, whole, what was registered, and no other beside them.
+
+The registry moves on while files are read, and a snapshot held that long would make SQLite's WAL grow
+without end. So file rows are paged by short reads, and what looks wrong is looked up again before it is said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lakebed.check.footers import RAW_TAIL, unpack
+from lakebed.check.report import Severity
+from lakebed.check.scan import PAGE, Rule, StoragePass, in_batches
+from lakebed.check.thrift import TRAILER_BYTES, is_upgrade_of
+from lakebed.core.errors import FileMissingError, NotAFileError, PathRefusedError, StorageUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lakebed.check.report import Finding
+    from lakebed.check.scan import Row, Scan
+    from lakebed.storage.access import FileFacts, Storage
+
+FILE_MISSING = Rule(name="file_missing", invariant="I9")
+FILE_PLACE = Rule(name="file_place", invariant="I24")
+FILE_UNREADABLE = Rule(name="file_unreadable", invariant="I1")
+FILE_SIZE = Rule(name="file_size", invariant="I1")
+FILE_TAIL = Rule(name="file_tail", invariant="I1")
+FILE_CHECKSUM = Rule(name="file_checksum", invariant="I1")
+UNREGISTERED = Rule(name="unregistered_file", invariant="I9", severity=Severity.WARNING)
+
+_WORKERS = 8
+_CHUNK_BYTES = 1 << 20
+_FILES = """SELECT f.id, f.table_id, f.file_path, f.file_size, f.checksum, f.checksum_kind, m.partition_format_version, m.footer_length, m.checksum
+FROM table_files f LEFT JOIN partition_metadata m ON m.file_path = f.file_path WHERE f.id > :after ORDER BY f.id LIMIT :size"""
+# A claimed file may be gone already: the deletion is final only when its row is
+_EXPECTED = """SELECT 1 FROM table_files f LEFT JOIN temporary_files q ON q.file_path = f.file_path
+WHERE f.id = :id AND (f.retired_seq IS NULL OR q.claimed_until IS NULL)"""
+_STORED_FOOTER = "SELECT metadata FROM partition_metadata WHERE file_path = :path"
+_KNOWN = """SELECT file_path FROM table_files WHERE file_path IN (:paths*)
+UNION ALL SELECT file_path FROM temporary_files WHERE file_path IN (:paths*)"""
+_INTENTS = "SELECT staging_path FROM operations WHERE state IN ('writing', 'rolling_back') AND staging_path IS NOT NULL"
+_AGAIN = "restore it from a backup, or retire its partition and write the rows again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Registered:
+    """A file as the registry knows it; the last three are None without a footer."""
+
+    file_id: int
+    table_id: int
+    path: str
+    size_bytes: int
+    checksum: str
+    checksum_kind: str
+    footer_format: int | None
+    footer_length: int | None
+    footer_checksum: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    rule: Rule
+    message: str
+
+
+def find_altered(scan: Scan, storage: Storage, deep: bool) -> Iterator[Finding]:  # noqa: FBT001 - the shape of every storage pass
+    """Existence, size and tail of every registered file; with `deep` every byte of it."""
+    with ThreadPoolExecutor(_WORKERS, thread_name_prefix="lakebed-check") as pool:
+        for page in scan.pages(_FILES, after=0):
+            files = [_registered(row) for row in page]
+            for file, verdict in zip(files, pool.map(partial(_examine, storage, deep=deep), files), strict=True):
+                if verdict is not None and _still_holds(scan, storage, file, verdict):
+                    yield verdict.rule.broken(scan.name(file.table_id), file.path, verdict.message)
+
+
+def find_unregistered(scan: Scan, storage: Storage, _: bool) -> Iterator[Finding]:  # noqa: FBT001 - as above
+    """Files that are neither live, nor on their way out, nor part of an operation that is still open."""
+    for batch in in_batches(storage.list_files(storage.paths.root), PAGE):
+        for facts in _list_unknown(scan, batch):
+            if _is_there(storage, facts.path):
+                message = f"{facts.size_bytes} bytes that no table, queue or open operation knows: `lakebed clean orphans` deletes them"
+                yield UNREGISTERED.broken(None, facts.path, message)
+        scan.progress.step(len(batch))
+
+
+def _registered(row: Row) -> _Registered:
+    return _Registered(
+        file_id=row[0], table_id=row[1], path=row[2], size_bytes=row[3], checksum=row[4], checksum_kind=row[5],
+        footer_format=row[6], footer_length=row[7], footer_checksum=row[8],
+    )  # fmt: skip
+
+
+def _examine(storage: Storage, file: _Registered, *, deep: bool) -> _Verdict | None:
+    """The first thing that is wrong with a file; a storage that does not answer at all is raised."""
+    try:
+        return _find_difference(storage, file, deep=deep)
+    except FileMissingError:
+        return _Verdict(FILE_MISSING, f"the file is registered but not there: {_AGAIN}")
+    except (NotAFileError, PathRefusedError) as exc:
+        return _Verdict(FILE_PLACE, f"{exc}; find out who put that there, then {_AGAIN}")
+    except StorageUnavailableError as exc:
+        if storage.find_marker() is None:
+            raise
+        return _Verdict(FILE_UNREADABLE, f"{exc}; or {_AGAIN}")
+
+
+def _find_difference(storage: Storage, file: _Registered, *, deep: bool) -> _Verdict | None:
+    found = storage.stat(file.path)
+    if found.size_bytes != file.size_bytes:
+        return _Verdict(FILE_SIZE, f"the file has {found.size_bytes} bytes, {file.size_bytes} were registered: {_AGAIN}")
+    if file.footer_format == RAW_TAIL and file.footer_length is not None:
+        tail = _read_tail(storage, file, file.footer_length)
+        if hashlib.sha256(tail).hexdigest() != file.footer_checksum:
+            return _Verdict(FILE_TAIL, f"the end of the file is not its registered footer: {_AGAIN}")
+        if file.checksum_kind == "footer-sha256" and file.checksum != file.footer_checksum:
+            return _Verdict(FILE_CHECKSUM, f"the end of the file does not match the file's checksum: {_AGAIN}")
+    if deep and file.checksum_kind == "sha256" and _hash(storage, file.path) != file.checksum:
+        return _Verdict(FILE_CHECKSUM, f"the content of the file does not match its checksum: {_AGAIN}")
+    return None
+
+
+def _read_tail(storage: Storage, file: _Registered, length: int) -> bytes:
+    length = min(max(length, 0), file.size_bytes)
+    return storage.read_range(file.path, file.size_bytes - length, length)
+
+
+def _hash(storage: Storage, path: str) -> str:
+    digest = hashlib.sha256()
+    with storage.open_input(path) as source:
+        while chunk := source.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _still_holds(scan: Scan, storage: Storage, file: _Registered, verdict: _Verdict) -> bool:
+    if not scan.query(_EXPECTED, {"id": file.file_id}):
+        return False
+    return verdict.rule is not FILE_TAIL or not _is_explained(scan, storage, file)
+
+
+def _is_explained(scan: Scan, storage: Storage, file: _Registered) -> bool:
+    """Whether the fault is the footer row's (another rule tells it) or the difference is that of an upgraded footer."""
+    rows = scan.query(_STORED_FOOTER, {"path": file.path})
+    stored = unpack(bytes(rows[0][0])) if rows else None
+    if stored is None or stored == _read_tail(storage, file, len(stored)):
+        return True
+    trailer = _read_tail(storage, file, TRAILER_BYTES)
+    own_length = int.from_bytes(trailer[:4], "little") + TRAILER_BYTES
+    return is_upgrade_of(stored, _read_tail(storage, file, own_length))
+
+
+def _list_unknown(scan: Scan, batch: Sequence[FileFacts]) -> list[FileFacts]:
+    known = {row[0] for row in scan.query(_KNOWN, {"paths": [facts.path for facts in batch]})}
+    unknown = [facts for facts in batch if facts.path not in known]
+    if not unknown:
+        return []
+    intents = tuple(f"{row[0].rstrip('/')}/" for row in scan.query(_INTENTS, None))
+    return [facts for facts in unknown if not facts.path.startswith(intents)]
+
+
+def _is_there(storage: Storage, path: str) -> bool:
+    """Operations end and clean-ups go on while the warehouse is listed."""
+    try:
+        storage.stat(path)
+    except FileMissingError:
+        return False
+    return True
+
+
+PASSES = (
+    StoragePass(
+        rules=(FILE_MISSING, FILE_PLACE, FILE_UNREADABLE, FILE_SIZE, FILE_TAIL, FILE_CHECKSUM), over="table_files", find=find_altered
+    ),
+    StoragePass(rules=(UNREGISTERED,), over="warehouse", find=find_unregistered),
+)

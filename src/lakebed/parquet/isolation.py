@@ -1,0 +1,229 @@
+"""Files that others wrote, inspected where they can do no harm: in a process that may die."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Self
+
+import pyarrow as pa
+
+from lakebed.core.errors import LakebedError, LimitExceededError, UnavailableError, UnreadableFileError
+from lakebed.parquet import wire
+from lakebed.parquet.framing import TRAILER_BYTES
+from lakebed.parquet.inspect import DEFAULT, Inspection, ParseLimits, Wanted
+from lakebed.parquet.tail import MAX_FOOTER_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakebed.core.schema import Schema
+
+_MIB = 1 << 20
+_CHUNK = 1 << 20
+_DYING_SECONDS = 1.0
+# -I keeps the working directory and PYTHONPATH out; so the places of our two packages are named.
+_BOOT = "import sys; sys.path += [p for p in sys.argv[1:] if p not in sys.path]; from lakebed.parquet.worker import main; main()"
+_ROOTS = (str(Path(__file__).parents[2]), str(Path(pa.__file__).parents[1]))
+_KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL")  # and so no credentials
+# The system's allocator honours the address limit; the others reserve far more than they use.
+_ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignFile:
+    """A file somebody else wrote; `tail` as read_tail gave it."""
+
+    path: str
+    tail: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLimits:
+    """What one foreign file may cost. `seconds` begin when the worker is ready."""
+
+    seconds: float = 2.0
+    memory_bytes: int = 512 * _MIB
+    footer_bytes: int = MAX_FOOTER_BYTES
+    start_seconds: float = 30.0
+    parse: ParseLimits = field(default=ParseLimits())
+
+
+_LIMITS = WorkerLimits()
+
+
+def inspect_isolated(
+    items: Sequence[ForeignFile], schema: Schema, *, wanted: Wanted = DEFAULT, limits: WorkerLimits = _LIMITS
+) -> list[Inspection | LakebedError]:
+    """One answer per file, in order; a file that kills, hangs or bloats the worker costs only its own answer.
+
+    Raises UnavailableError when no worker can be started.
+    """
+    job = wire.Job(schema=schema, wanted=wanted, parse=limits.parse, memory_bytes=limits.memory_bytes, seconds=limits.seconds)
+    with _Inspector(wire.encode_job(job), limits) as inspector:
+        return [inspector.inspect(item) for item in items]
+
+
+class _End(Enum):
+    """How an exchange can fail."""
+
+    TIMED_OUT = "timed out"
+    DIED = "died"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    answer: wire.Answer
+    is_doubtful: bool = False  # it may be the fault of a file before this one
+
+
+class _Inspector:
+    """Keeps one worker alive and replaces it when a file has ended it."""
+
+    def __init__(self, job: bytes, limits: WorkerLimits) -> None:
+        self._job, self._limits = job, limits
+        self._worker: _Worker | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def inspect(self, item: ForeignFile) -> Inspection | LakebedError:
+        if len(item.tail) > self._limits.footer_bytes + TRAILER_BYTES:
+            return LimitExceededError(item.path, limit=f"{self._limits.footer_bytes} bytes of footer")
+        is_fresh = self._worker is None
+        outcome = self._ask(item)
+        if outcome.is_doubtful and not is_fresh:
+            outcome = self._ask(item)  # only a fresh worker convicts
+        return _verdict(item.path, outcome.answer)
+
+    def _ask(self, item: ForeignFile) -> _Outcome:
+        worker = self._worker = self._worker or _Worker(self._job, self._limits.start_seconds)
+        reply = worker.exchange(item.tail, self._limits.seconds)
+        if reply is _End.TIMED_OUT:
+            self._stop()
+            return _Outcome(answer=wire.OverLimit(limit=f"{self._limits.seconds:g} s of inspection"))
+        if reply is _End.DIED:
+            return _Outcome(answer=self._explain(self._stop(grace_seconds=_DYING_SECONDS)), is_doubtful=True)
+        answer = _decode(reply, item.tail)
+        if isinstance(answer, wire.OverLimit) and answer.is_memory:
+            self._stop()  # what a refused allocation leaves behind is nothing to build on
+            return _Outcome(answer=answer, is_doubtful=True)
+        return _Outcome(answer=answer)
+
+    def _explain(self, status: int) -> wire.Answer:
+        if status == -signal.SIGXCPU:
+            return wire.OverLimit(limit=f"{self._limits.seconds:g} s of inspection")
+        if status == -signal.SIGKILL:  # not ours: the kernel was out of memory
+            return wire.OverLimit(limit=f"{self._limits.memory_bytes // _MIB} MiB of memory")
+        return wire.Unreadable(reason=f"reading its footer crashes the reader ({_name(status)})")
+
+    def _stop(self, *, grace_seconds: float = 0) -> int:
+        worker, self._worker = self._worker, None
+        return worker.stop(grace_seconds=grace_seconds) if worker is not None else 0
+
+
+def _verdict(path: str, answer: wire.Answer) -> Inspection | LakebedError:
+    match answer:
+        case Inspection():
+            return answer
+        case wire.Unreadable(reason=reason):
+            return UnreadableFileError(path, reason=reason)
+        case wire.OverLimit(limit=limit):
+            return LimitExceededError(path, limit=limit)
+
+
+def _decode(reply: bytes, tail: bytes) -> wire.Answer:
+    try:
+        return wire.decode_answer(reply, tail=tail, checksum=hashlib.sha256(tail).hexdigest())
+    except wire.MalformedAnswerError:
+        return wire.Unreadable(reason="its footer confuses the reader")
+
+
+def _name(status: int) -> str:
+    return signal.Signals(-status).name if status < 0 else f"exit code {status}"
+
+
+class _Worker:
+    """One child process and its two pipes; ready for tails when it is constructed."""
+
+    def __init__(self, job: bytes, start_seconds: float) -> None:
+        environment = _ENVIRONMENT | {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter, our own code
+                [sys.executable, "-I", "-c", _BOOT, *_ROOTS],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                cwd="/", env=environment, bufsize=0,
+            )  # fmt: skip
+        except OSError as exc:
+            message = f"no process could be started to inspect foreign files: {exc}"
+            raise UnavailableError(message) from exc
+        self._to, self._from = _descriptor(self._process.stdin), _descriptor(self._process.stdout)
+        os.set_blocking(self._to, False)
+        os.set_blocking(self._from, False)
+        if (reply := self.exchange(job, start_seconds)) != wire.READY:
+            how = reply.value if isinstance(reply, _End) else "answered nonsense"
+            message = f"the process that inspects foreign files did not start: it {how} (status {self.stop()})"
+            raise UnavailableError(message)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def exchange(self, payload: bytes, seconds: float) -> bytes | _End:
+        """Send one frame and wait for one, no longer than `seconds` in all."""
+        deadline = time.monotonic() + seconds
+        unsent = memoryview(wire.pack(payload))
+        received = bytearray()
+        while (wanted := wire.frame_length(received)) is None or len(received) < wanted:
+            if wanted is not None and wanted > wire.MAX_FRAME:
+                return _End.DIED  # it no longer speaks our language
+            ready = self._wait(deadline, is_sending=bool(unsent))
+            if not ready:
+                return _End.TIMED_OUT
+            try:
+                unsent = unsent[os.write(self._to, unsent[:_CHUNK]) :] if self._to in ready else unsent
+                chunk = os.read(self._from, _CHUNK) if self._from in ready else None
+            except OSError:
+                return _End.DIED
+            if chunk == b"":
+                return _End.DIED
+            received += chunk or b""
+        return wire.payload_of(received)
+
+    def stop(self, *, grace_seconds: float = 0) -> int:
+        """End the process; how it ended (negative: by which signal). One that is dying gets a moment to say why."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            return self._process.wait(grace_seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+    def _wait(self, deadline: float, *, is_sending: bool) -> set[int]:
+        """The pipes that can be used now; empty when the time is over."""
+        poll = select.poll()
+        poll.register(self._from, select.POLLIN)
+        if is_sending:
+            poll.register(self._to, select.POLLOUT)
+        left = deadline - time.monotonic()
+        return {descriptor for descriptor, _ in poll.poll(left * 1000)} if left > 0 else set()
+
+
+def _descriptor(pipe: IO[bytes] | None) -> int:
+    if pipe is None:
+        message = "the process that inspects foreign files has no pipe"
+        raise UnavailableError(message)
+    return pipe.fileno()

@@ -1,0 +1,173 @@
+"""Format version 1 to 2: true row counts, and no pointers to page indexes that cannot be used.
+
+Only the bytes that must change are written anew. Everything else, fields that nobody knows yet
+included, is copied as it lies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import NamedTuple
+
+from lakebed.core.errors import FooterRowsError
+from lakebed.core.files import Footer
+from lakebed.parquet.compact import I64, Reader, corrupt, encode_header, encode_integer, is_relative, refuse_truncated, require_end
+from lakebed.parquet.framing import find_meta, frame
+
+# FileMetaData, RowGroup and ColumnChunk, as the Parquet specification numbers their fields.
+_SCHEMA, _FILE_ROWS, _ROW_GROUPS = 2, 3, 4
+_GROUP_COLUMNS, _GROUP_ROWS = 1, 3
+_POINTERS = frozenset({4, 5, 6, 7})  # offset_index_offset, offset_index_length, column_index_offset, column_index_length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowCounts:
+    """What a footer says of its rows: the file level (None when absent) and the sum of the row groups."""
+
+    file_rows: int | None
+    row_group_rows: int
+
+
+class _Edit(NamedTuple):
+    start: int
+    end: int
+    replacement: bytes
+
+
+class _Field(NamedTuple):
+    field_id: int
+    kind: int
+    start: int
+    value: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Survey:
+    """One pass over all the metadata, which proves its form: its counts, and the edits that would change it."""
+
+    counts: RowCounts
+    strip: list[_Edit]
+    set_rows: _Edit
+
+
+def upgrade_v1(blob: bytes, *, registry_rows: int | None) -> Footer:
+    """A version 1 footer, however framed, as version 2; `registry_rows` is None once the partition is retired."""
+    meta = find_meta(blob)
+    survey = _survey(meta)
+    rows = _require_rows(survey.counts, registry_rows)
+    edits = survey.strip if survey.counts.file_rows else [*survey.strip, survey.set_rows]
+    tail = frame(_apply(meta, edits))
+    return Footer(tail=tail, num_rows=rows, checksum=hashlib.sha256(tail).hexdigest())
+
+
+def count_rows(meta: bytes) -> RowCounts:
+    """Both counts; `meta` is proven to be one well-formed struct that every reader takes for the same."""
+    return _survey(meta).counts
+
+
+def strip_index_pointers(meta: bytes) -> bytes:
+    """`meta` without the four page-index pointers of every column chunk."""
+    return _apply(meta, _survey(meta).strip)
+
+
+def _require_rows(counts: RowCounts, registry_rows: int | None) -> int:
+    rows = counts.row_group_rows
+    if counts.file_rows and counts.file_rows != rows:
+        raise FooterRowsError(footer_rows=rows, registry_rows=counts.file_rows, told_by="its file level")
+    if registry_rows is not None and registry_rows != rows:
+        raise FooterRowsError(footer_rows=rows, registry_rows=registry_rows)
+    return rows
+
+
+@refuse_truncated
+def _survey(meta: bytes) -> _Survey:
+    reader = Reader(meta)
+    fields: list[_Field] = []
+    strip: list[_Edit] = []
+    file_rows: int | None = None
+    group_rows = 0
+    for field_id, kind, start in reader.fields():
+        value = reader.position
+        if field_id == _FILE_ROWS:
+            file_rows = _read_rows(reader, kind)
+        elif field_id == _ROW_GROUPS:
+            group_rows = sum(_survey_group(reader, strip) for _ in reader.structs(kind))
+        else:
+            reader.skip(kind)
+        fields.append(_Field(field_id, kind, start, value, reader.position))
+    require_end(reader)
+    _require_once([field.field_id for field in fields], _SCHEMA, _FILE_ROWS, _ROW_GROUPS)
+    counts = RowCounts(file_rows=file_rows, row_group_rows=group_rows)
+    return _Survey(counts=counts, strip=strip, set_rows=_rows_edit(meta, fields, group_rows))
+
+
+def _survey_group(reader: Reader, strip: list[_Edit]) -> int:
+    seen: list[int] = []
+    rows = 0
+    for field_id, kind, _ in reader.fields():
+        seen.append(field_id)
+        if field_id == _GROUP_COLUMNS:
+            for _ in reader.structs(kind):
+                _survey_chunk(reader, strip)
+        elif field_id == _GROUP_ROWS:
+            rows = _read_rows(reader, kind)
+        else:
+            reader.skip(kind)
+    _require_once(seen, _GROUP_COLUMNS, _GROUP_ROWS)
+    if _GROUP_ROWS not in seen:
+        raise corrupt("a row group does not tell its rows")
+    return rows
+
+
+def _survey_chunk(reader: Reader, strip: list[_Edit]) -> None:
+    kept = 0
+    is_cut = False
+    for field_id, kind, start in reader.fields():
+        value = reader.position
+        reader.skip(kind)
+        if field_id in _POINTERS:
+            strip.append(_Edit(start, reader.position, b""))
+            is_cut = True
+            continue
+        if is_cut and is_relative(reader.buffer[start]):
+            strip.append(_Edit(start, value, encode_header(field_id, kind, previous=kept)))
+        kept, is_cut = field_id, False
+
+
+def _read_rows(reader: Reader, kind: int) -> int:
+    if kind != I64 or (rows := reader.integer()) < 0:
+        raise corrupt("a row count is no count")
+    return rows
+
+
+def _require_once(seen: list[int], *wanted: int) -> None:
+    """Of a field that occurs twice some readers take the first and some the last."""
+    if any(seen.count(field_id) > 1 for field_id in wanted):
+        raise corrupt("a field occurs twice")
+
+
+def _rows_edit(meta: bytes, fields: list[_Field], rows: int) -> _Edit:
+    """Write the file-level row count over the old one, or put it where its id belongs."""
+    if found := next((field for field in fields if field.field_id == _FILE_ROWS), None):
+        return _Edit(found.value, found.end, encode_integer(rows))
+    place = next((n for n, field in enumerate(fields) if field.field_id > _FILE_ROWS), len(fields))
+    written = encode_header(_FILE_ROWS, I64, previous=fields[place - 1].field_id if place else 0) + encode_integer(rows)
+    if place == len(fields):
+        stop = fields[-1].end if fields else 0
+        return _Edit(stop, stop, written)
+    after = fields[place]
+    if not is_relative(meta[after.start]):
+        return _Edit(after.start, after.start, written)
+    return _Edit(after.start, after.value, written + encode_header(after.field_id, after.kind, previous=_FILE_ROWS))
+
+
+def _apply(meta: bytes, edits: list[_Edit]) -> bytes:
+    pieces: list[bytes] = []
+    position = 0
+    for edit in sorted(edits, key=itemgetter(0)):
+        pieces += (meta[position : edit.start], edit.replacement)
+        position = edit.end
+    return b"".join((*pieces, meta[position:]))

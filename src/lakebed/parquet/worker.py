@@ -1,0 +1,95 @@
+"""The child process that reads strangers' footers: confined before it sees the first of their bytes.
+
+Started by lakebed.parquet.isolation, never imported by the parent's own work.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import sys
+from pathlib import Path
+
+from lakebed.core.errors import CorruptionError, FooterRowsError
+from lakebed.parquet import wire
+from lakebed.parquet.framing import TRAILER_BYTES, find_meta
+from lakebed.parquet.inspect import PYARROW_ERRORS, inspect
+from lakebed.parquet.layout import forget_layouts, walk_nodes
+from lakebed.parquet.nodes import decode_schema
+from lakebed.parquet.readiness import find_problems
+from lakebed.parquet.upgrade import count_rows
+
+_STATM = Path("/proc/self/statm")
+_STANDARD_STREAMS = 3
+_MIB = 1 << 20
+
+
+def main() -> None:
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    if (first := wire.read_frame(source)) is None:
+        return
+    job = wire.decode_job(first)
+    confine(job.memory_bytes)
+    wire.write_frame(sink, wire.READY)
+    while (tail := wire.read_frame(source)) is not None:
+        _allow_cpu(job.seconds)
+        wire.write_frame(sink, _limited(wire.encode_answer(answer(tail, job))))
+        forget_layouts()  # one stranger's columns must not eat the memory of the next
+        find_problems.cache_clear()
+
+
+def confine(memory_bytes: int) -> None:
+    """No more memory than `memory_bytes`, no file, no socket, no core dump."""
+    if _STATM.exists():
+        mapped = int(_STATM.read_text().split()[0]) * resource.getpagesize()
+        # What is mapped bounds what is resident. Where libraries alone map that much, a quarter is left to work with.
+        _limit(resource.RLIMIT_AS, max(memory_bytes, mapped + memory_bytes // 4))
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_FSIZE, 0)
+    _limit(resource.RLIMIT_NOFILE, _STANDARD_STREAMS)
+
+
+def answer(tail: bytes, job: wire.Job) -> wire.Answer:
+    """What `job` wants to know of one tail; the form is proven by our own walker before pyarrow looks."""
+    try:
+        return _refusal(tail, job) or inspect(tail, job.schema, wanted=job.wanted, limits=job.parse)
+    except MemoryError:
+        return wire.OverLimit(limit=f"{job.memory_bytes // _MIB} MiB of memory", is_memory=True)
+    except FooterRowsError as exc:
+        return wire.Unreadable(reason=f"its row groups hold {exc.footer_rows} rows, its file level says {exc.registry_rows}")
+    except CorruptionError as exc:
+        return wire.Unreadable(reason=str(exc))
+    except PYARROW_ERRORS as exc:
+        return wire.Unreadable(reason=f"its footer contradicts itself ({type(exc).__name__})")
+
+
+def _refusal(tail: bytes, job: wire.Job) -> wire.Answer | None:
+    meta = find_meta(tail)
+    count_rows(meta)
+    if len(meta) + TRAILER_BYTES != len(tail):
+        return wire.Unreadable(reason="its tail does not begin with the metadata")
+    columns = sum(1 for _ in walk_nodes(decode_schema(meta).children))
+    return wire.OverLimit(limit=f"{job.parse.container_items} columns") if columns > job.parse.container_items else None
+
+
+def _limited(payload: bytes) -> bytes:
+    return (
+        payload if len(payload) <= wire.MAX_ANSWER else wire.encode_answer(wire.OverLimit(limit=f"{wire.MAX_ANSWER} bytes of statistics"))
+    )
+
+
+def _allow_cpu(seconds: float) -> None:
+    """The wall clock is the parent's; this ends a spin even when the parent is gone."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    soft = math.ceil(used.ru_utime + used.ru_stime + seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+
+
+def _limit(what: int, value: int) -> None:
+    _, hard = resource.getrlimit(what)
+    lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(what, (lowest, lowest))
+
+
+if __name__ == "__main__":
+    main()

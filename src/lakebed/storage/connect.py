@@ -1,0 +1,140 @@
+"""Opening a warehouse: which kind of storage it is, and that it is ours."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pyarrow import fs
+
+from lakebed.core.errors import CorruptionError, FileConflictError, PathRefusedError
+from lakebed.storage.faults import translated
+from lakebed.storage.local import LocalStorage, resolve_root
+from lakebed.storage.objects import ObjectStorage
+from lakebed.storage.paths import MARKER_NAME, PathManager, Warehouse, normalize
+from lakebed.storage.signing import ConditionalWriter, Endpoint, find_credentials
+
+if TYPE_CHECKING:
+    from lakebed.storage.access import Storage
+
+MARKER_FORMAT = 1
+_ID_BYTES = 16
+_CONNECT_TIMEOUT_S = 5.0
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """The identity of a warehouse: a registry that remembers it notices when it meets another one."""
+
+    warehouse_id: str
+    format: int
+
+
+def open_storage(warehouse: str, *, create: bool, endpoint_override: str | None = None, region: str | None = None) -> Storage:
+    """The storage at `warehouse`, with a valid marker; an unmarked place is marked only with `create` and only if nothing lies there."""
+    storage = _choose(warehouse, create=create, endpoint_override=endpoint_override, region=region)
+    if storage.find_marker() is None:
+        _mark(storage, create=create)
+    read_marker(storage)
+    return storage
+
+
+def read_marker(storage: Storage) -> Marker:
+    stored = storage.find_marker()
+    if stored is None:
+        raise PathRefusedError(storage.paths.root, reason=f"it is no warehouse: it has no {MARKER_NAME}")
+    try:
+        content = json.loads(stored)
+        marker = Marker(warehouse_id=bytes.fromhex(content["warehouse_id"]).hex(), format=int(content["format"]))
+    except (ValueError, TypeError, KeyError) as exc:
+        message = f"{storage.paths.marker!a} is damaged: restore it from a backup; the registry knows the warehouse's id"
+        raise CorruptionError(message) from exc
+    if marker.format > MARKER_FORMAT:
+        reason = f"its format is {marker.format}, this program knows {MARKER_FORMAT}: upgrade Lakebed on this host"
+        raise PathRefusedError(storage.paths.root, reason=reason)
+    return marker
+
+
+def _mark(storage: Storage, *, create: bool) -> None:
+    if not create:
+        raise PathRefusedError(
+            storage.paths.root, reason="there is no warehouse here: check the spelling, or create one with `lakebed init`"
+        )
+    # A marker is written before anything else, so what lies beside no marker, looked for last, is not ours.
+    if not storage.is_unused() and storage.find_marker() is None:
+        reason = f"other files lie there and no {MARKER_NAME}: name an empty place, or move them away"
+        raise PathRefusedError(storage.paths.root, reason=reason)
+    content = json.dumps({"warehouse_id": secrets.token_bytes(_ID_BYTES).hex(), "format": MARKER_FORMAT})
+    with suppress(FileConflictError):  # somebody marked it in this moment: theirs counts
+        storage.create_exclusive(storage.paths.marker, content.encode())
+
+
+def _choose(warehouse: str, *, create: bool, endpoint_override: str | None, region: str | None) -> Storage:
+    if warehouse.partition(":")[0].lower() in {"s3", "s3a", "s3n"}:
+        place = Warehouse(root=normalize(warehouse))
+        return _open_objects(place, endpoint_override=endpoint_override, region=region)
+    place = resolve_root(warehouse)
+    if create:
+        with translated(place.root, doing="create"):
+            _make_private_directories(Path(place.root))
+    return LocalStorage(paths=PathManager(warehouse=place))
+
+
+def _make_private_directories(path: Path) -> None:
+    """Unlike `mkdir(parents=True)`, every directory made on the way is private too."""
+    if path.is_dir():
+        return
+    _make_private_directories(path.parent)
+    with suppress(FileExistsError):  # made meanwhile, or no directory, which the first walk refuses
+        path.mkdir(mode=0o700)
+
+
+def _open_objects(place: Warehouse, *, endpoint_override: str | None, region: str | None) -> ObjectStorage:
+    environment = os.environ
+    override = endpoint_override or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+    region = region or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+    scheme, host = _split_endpoint(override) if override else ("https", None)
+    client = fs.S3FileSystem(
+        endpoint_override=host,
+        scheme=scheme,
+        region=region,
+        connect_timeout=_CONNECT_TIMEOUT_S,
+        background_writes=False,
+        allow_delayed_open=True,  # small objects in one request
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
+    )
+    endpoint = Endpoint(host=host or _find_aws_host(client.region), region=client.region, secure=scheme == "https")
+    credentials = find_credentials(environment)
+    writer = ConditionalWriter(endpoint=endpoint, credentials=credentials) if credentials else None
+    return ObjectStorage(paths=PathManager(warehouse=place), client=client, writer=writer)
+
+
+def _find_aws_host(region: str) -> str:
+    return f"s3.{region}.amazonaws.com" + (".cn" if region.startswith("cn-") else "")
+
+
+def _split_endpoint(override: str) -> tuple[str, str]:
+    """Scheme and host of an endpoint; plain http only on this host, because keys and data would be readable on the way."""
+    parts = urlsplit(override if "://" in override else f"https://{override}")
+    if "@" in parts.netloc or parts.scheme not in {"http", "https"} or not parts.hostname or parts.path.strip("/") or parts.query:
+        raise PathRefusedError("endpoint ***", reason="write it as https://host:port, without credentials and path")
+    if parts.scheme == "http" and not _is_loopback(parts.hostname):
+        raise PathRefusedError(f"http://{parts.netloc}", reason="plain http is allowed on this host only; use https")
+    return parts.scheme, parts.netloc
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
