@@ -155,12 +155,10 @@ def _is_explained(scan: Scan, storage: Storage, file: _Registered) -> bool:
 
 
 def _list_unknown(scan: Scan, batch: Sequence[FileFacts]) -> list[FileFacts]:
-    known = {row[0] for row in scan.query(_KNOWN, {"paths": [facts.path for facts in batch]})}
-    unknown = [facts for facts in batch if facts.path not in known]
-    if not unknown:
-        return []
+    """Open intents are read first: an operation that registers its files in between is then seen by the second statement."""
     intents = tuple(f"{row[0].rstrip('/')}/" for row in scan.query(_INTENTS, None))
-    return [facts for facts in unknown if not facts.path.startswith(intents)]
+    known = {row[0] for row in scan.query(_KNOWN, {"paths": [facts.path for facts in batch]})}
+    return [facts for facts in batch if facts.path not in known and not facts.path.startswith(intents)]
 
 
 def _is_there(storage: Storage, path: str) -> bool:
