@@ -1,0 +1,60 @@
+"""Stop and tell a person."""
+
+from __future__ import annotations
+
+from lakebed.core.errors.families import CorruptionError
+
+
+class FooterCorruptError(CorruptionError):
+    """A stored footer is no Parquet metadata, or does not match its checksum."""
+
+    code = "footer_corrupt"
+
+
+class FooterRowsError(CorruptionError):
+    """Row groups and registry (or the footer's own file level) disagree about the number of rows."""
+
+    code = "footer_rows_disagree"
+
+    def __init__(self, *, footer_rows: int, registry_rows: int, told_by: str = "the registry") -> None:
+        super().__init__(f"the footer's row groups hold {footer_rows} rows, {told_by} says {registry_rows}: run `lakebed check`")
+        self.footer_rows, self.registry_rows = footer_rows, registry_rows
+
+
+class FileChangedError(CorruptionError):
+    """A file is not what was registered."""
+
+    code = "file_changed"
+
+    def __init__(self, path: str, *, reason: str) -> None:
+        super().__init__(f"{path!a} changed after it was written: {reason}")
+        self.path, self.reason = path, reason
+
+
+class JournalGapError(CorruptionError):
+    """A journal number is missing: changes were lost, only a refresh can help."""
+
+    code = "journal_gap"
+
+    def __init__(self, table_id: int, *, expected: int, found: int) -> None:
+        super().__init__(f"the journal of table {table_id} goes from {expected - 1} to {found}: refresh the component from the registry")
+        self.table_id, self.expected, self.found = table_id, expected, found
+
+
+class TriggersChangedError(CorruptionError):
+    """The journal's triggers are not the ones this program generated."""
+
+    code = "triggers_changed"
+
+    def __init__(self, *, missing: tuple[str, ...], changed: tuple[str, ...]) -> None:
+        super().__init__(
+            f"the journal's triggers were altered (missing: {', '.join(missing) or 'none'}; changed: {', '.join(changed) or 'none'}): "
+            "stop the writers and run `lakebed repair`; writes are refused until then",
+        )
+        self.missing, self.changed = missing, changed
+
+
+class UndecodableChangeError(CorruptionError):
+    """A journal image does not fit the row type."""
+
+    code = "undecodable_change"

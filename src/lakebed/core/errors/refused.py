@@ -1,0 +1,221 @@
+"""Fix the request; nothing was changed."""
+
+from __future__ import annotations
+
+from lakebed.core.errors.families import RefusedError
+
+_SHOWN_CHARS = 80
+
+
+class InvalidNameError(RefusedError):
+    """A table, column, instance or lease name is outside the allow-list."""
+
+    code = "invalid_name"
+
+    def __init__(self, kind: str, name: str, *, reason: str) -> None:
+        shown = ascii(name if len(name) <= _SHOWN_CHARS else name[:_SHOWN_CHARS] + "...")
+        super().__init__(f"{kind} name {shown} is refused: {reason}")
+        self.kind, self.name, self.reason = kind, name, reason
+
+
+class InvalidRangeError(RefusedError):
+    """A time range is empty, reversed, naive or out of bounds."""
+
+    code = "invalid_range"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"{message}; give two aware UTC datetimes with begin < end (half-open)")
+
+
+class InvalidValueError(RefusedError):
+    """An argument has the right type but a value that can never be right."""
+
+    code = "invalid_value"
+
+
+class PathRefusedError(RefusedError):
+    """A path leaves the warehouse, passes a symlink, or is not canonical."""
+
+    code = "path_refused"
+
+    def __init__(self, path: str, *, reason: str) -> None:
+        super().__init__(f"path {path!a} is refused: {reason}")
+        self.path, self.reason = path, reason
+
+
+class NotAFileError(RefusedError):
+    """The path is there but is no regular file (directory, FIFO, device)."""
+
+    code = "not_a_file"
+
+    def __init__(self, path: str, *, found: str) -> None:
+        super().__init__(f"{path!a} is a {found}: only regular files can be registered")
+        self.path, self.found = path, found
+
+
+class FileMissingError(RefusedError):
+    """The path names nothing."""
+
+    code = "file_missing"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path!a} does not exist in the warehouse: write the file first")
+        self.path = path
+
+
+class UnreadableFileError(RefusedError):
+    """A file is torn or is no Parquet; `path` names it."""
+
+    code = "unreadable_file"
+
+    def __init__(self, path: str, *, reason: str) -> None:
+        super().__init__(f"{path!a} cannot be registered: {reason}; write it again")
+        self.path, self.reason = path, reason
+
+
+class LimitExceededError(RefusedError):
+    """Reading the input would need more memory, time or size than is allowed."""
+
+    code = "limit_exceeded"
+
+    def __init__(self, path: str, *, limit: str) -> None:
+        super().__init__(f"{path!a} is refused: it exceeds the limit of {limit}")
+        self.path, self.limit = path, limit
+
+
+class NotIcebergReadyError(RefusedError):
+    """A file could be read but could never become an Iceberg data file."""
+
+    code = "not_iceberg_ready"
+
+    def __init__(self, path: str, *, problems: tuple[str, ...]) -> None:
+        super().__init__(f"{path!a} cannot enter an Iceberg table: {'; '.join(problems)}")
+        self.path, self.problems = path, problems
+
+
+class SchemaRefusedError(RefusedError):
+    """A schema, or a change of one, is not allowed."""
+
+    code = "schema_refused"
+
+
+class TableNotFoundError(RefusedError):
+    """No table of that name exists (or it was dropped)."""
+
+    code = "table_not_found"
+
+    def __init__(self, table: str) -> None:
+        super().__init__(f"there is no table {table!a}: create it first, or list the tables")
+        self.table = table
+
+
+class TableExistsError(RefusedError):
+    """The name is taken."""
+
+    code = "table_exists"
+
+    def __init__(self, table: str) -> None:
+        super().__init__(f"table {table} exists already: choose another name or drop it")
+        self.table = table
+
+
+class PartitionNotFoundError(RefusedError):
+    """No partition matches exactly."""
+
+    code = "partition_not_found"
+
+    def __init__(self, wanted: str, *, hint: str = "list the partitions of the table") -> None:
+        super().__init__(f"no partition matches {wanted}: {hint}")
+        self.wanted = wanted
+
+
+class AmbiguousPartitionError(RefusedError):
+    """Several schemas hold the slice and none was named."""
+
+    code = "ambiguous"
+
+    def __init__(self, wanted: str, *, schema_hashes: tuple[str, ...]) -> None:
+        super().__init__(f"{wanted} exists under {len(schema_hashes)} schemas ({', '.join(schema_hashes)}): name the schema_hash to retire")
+        self.schema_hashes = schema_hashes
+
+
+class FooterNotFoundError(RefusedError):
+    """The registry holds no footer for the path."""
+
+    code = "footer_not_found"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"the registry holds no footer for {path!a}: the file was never registered, or its deletion is final")
+        self.path = path
+
+
+class RunNotFoundError(RefusedError):
+    """No maintenance run has that id."""
+
+    code = "run_not_found"
+
+
+class OperationNotFoundError(RefusedError):
+    """No operation has that id."""
+
+    code = "operation_not_found"
+
+    def __init__(self, op_id: str) -> None:
+        super().__init__(f"there is no operation {op_id}: open it before writing a byte")
+        self.op_id = op_id
+
+
+class ClockRegressedError(RefusedError):
+    """The table's newest slot lies so far ahead that the clock must have jumped back."""
+
+    code = "clock_regressed"
+
+    def __init__(self, table: str, *, ahead_s: float) -> None:
+        super().__init__(f"the newest slot of {table} is {ahead_s:.0f} s ahead of the clock: set the clock right, then retry")
+        self.table, self.ahead_s = table, ahead_s
+
+
+class RegistryNewerError(RefusedError):
+    """The registry was written by a newer program."""
+
+    code = "registry_newer"
+
+    def __init__(self, found: str, *, known: str) -> None:
+        super().__init__(
+            f"the registry is at revision {found}, this program knows {known}: upgrade Lakebed on this host; nothing was changed"
+        )
+        self.found, self.known = found, known
+
+
+class RegistryOlderError(RefusedError):
+    """The registry must be migrated first."""
+
+    code = "registry_older"
+
+    def __init__(self, found: str, *, known: str) -> None:
+        super().__init__(f"the registry is at revision {found}, this program needs {known}: stop the writers and run `lakebed migrate`")
+        self.found, self.known = found, known
+
+
+class RegistryRefusedError(RefusedError):
+    """The registry's place or state is unfit (network drive, foreign database, open permissions)."""
+
+    code = "registry_refused"
+
+
+class RegistryReadOnlyError(RefusedError):
+    """The registry cannot be written by this process."""
+
+    code = "registry_read_only"
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"the registry {where} is read-only for this process: give it write permission on file and directory")
+
+
+class ForkedConnectionError(RefusedError):
+    """A connection was inherited over fork; using it would corrupt the registry."""
+
+    code = "forked_connection"
+
+    def __init__(self) -> None:
+        super().__init__("this registry was opened before a fork: open a new one in the child process")

@@ -1,0 +1,41 @@
+"""Nothing is wrong with the request: try later."""
+
+from __future__ import annotations
+
+from lakebed.core.errors.families import UnavailableError
+
+
+class RegistryUnavailableError(UnavailableError):
+    """The registry's database does not answer."""
+
+    code = "registry_unavailable"
+
+
+class RegistryLockedError(UnavailableError):
+    """Another program holds the registry's lock for longer than the timeout."""
+
+    code = "registry_locked"
+
+
+class StorageFullError(UnavailableError):
+    """No room is left for the registry or the warehouse."""
+
+    code = "storage_full"
+
+
+class StorageUnavailableError(UnavailableError):
+    """The file system or object store failed."""
+
+    code = "storage_unavailable"
+
+
+class OutcomeUnknownError(UnavailableError):
+    """The connection was lost during commit and the outcome could not be looked up yet."""
+
+    code = "outcome_unknown"
+
+    def __init__(self, op_id: str) -> None:
+        super().__init__(
+            f"the outcome of operation {op_id} is unknown: ask `find_operation` when the registry answers; do not retry or clean up before"
+        )
+        self.op_id = op_id
