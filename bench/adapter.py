@@ -5,15 +5,16 @@ lies in partition `harness.part_of(n, spread)`, and bounds id by [n * 1000, n * 
 """
 
 import hashlib
+import os
 import secrets
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from batches import ROWS, SCHEMA
+from batches import ROWS, SCHEMA, write_files
 from harness import file_name, part_of
-
 from lakebed import admin
 from lakebed.core import bounds, fingerprints
 from lakebed.core.events import Operation as Change
@@ -23,16 +24,17 @@ from lakebed.core.names import TableName
 from lakebed.core.partitions import NewPartition
 from lakebed.core.rows import TableFiles
 from lakebed.core.types import Primitive
-from lakebed.parquet.cache import open_file
+from lakebed.lake import Lake, connect
+from lakebed.parquet.cache import FooterCache, open_file
 from lakebed.parquet.capture import CapturedFile, capture
 from lakebed.parquet.inspect import Wanted
 from lakebed.registry import plans
+from lakebed.registry.footers import FooterIndex
 from lakebed.registry.lake_tables import LakeTable
 from lakebed.registry.operations import Operation
 from lakebed.registry.publish import publish_partition
 from lakebed.registry.retire import retire_by_ids
 from lakebed.registry.wakeup import Follower
-from lakebed.lake import Lake, connect
 from lakebed.writing import new_op_id
 
 Registry = Lake
@@ -110,7 +112,11 @@ def fill(registry: Registry, up_to: int, *, spread: int | None = None) -> None:
 
 def fake_file(registry: Registry, number: int, part: int) -> NewFile:
     low, high = number * ROWS, number * ROWS + ROWS - 1
-    columns = [statistics(1, LONG, low, high, indexed=True), statistics(2, LONG, part, part), statistics(3, TIMESTAMP, low * 1000, high * 1000, indexed=True)]
+    columns = [
+        statistics(1, LONG, low, high, indexed=True),
+        statistics(2, LONG, part, part),
+        statistics(3, TIMESTAMP, low * 1000, high * 1000, indexed=True),
+    ]
     columns += [statistics(4 + k, DOUBLE, 0.001, 0.999) for k in range(7)]
     return NewFile(
         path=str(data_directory(registry) / file_name(number)),
@@ -197,6 +203,23 @@ def store_footer(registry: Registry, path: Path) -> None:
     captured = capture(registry.storage, str(path), wide.schema, wanted=Wanted(require_ids=False))
     partition = NewPartition(table=wide.name, schema_hash=wide.schema_hash, fingerprint=fingerprints.ZERO, files=(captured.file,))
     publish_partition(registry.registry, partition, Operation(op_id=new_op_id(registry.registry)))
+
+
+def register_links(registry: Registry, files: int) -> list[str]:
+    """One real file under many names, registered in bulk; the paths."""
+    directory = data_directory(registry)
+    write_files(directory, [0])
+    first = capture_one(registry, 0).file
+    captured = [replace(first, path=str(directory / f"link{number:06d}.parquet")) for number in range(files)]
+    for file in captured:
+        os.link(first.path, file.path)
+    for start in range(0, files, CHUNK):
+        publish(registry, captured[start : start + CHUNK], (0, ROWS * 1000))
+    return [file.path for file in captured]
+
+
+def footer_index(registry: Registry, *, enabled: bool) -> FooterIndex:
+    return FooterIndex(registry.registry, registry.storage, cache=FooterCache(max_bytes=1 << 30), enabled=enabled)
 
 
 def open_with_footer(registry: Registry, path: Path) -> object:

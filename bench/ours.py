@@ -265,6 +265,19 @@ def footer(directory: Path, *, backend: str, columns: int, row_groups: int, time
         timings.emit(place.peer, "footer", cols=columns, rg=row_groups)
 
 
+def footer_table(directory: Path, *, backend: str, files: int) -> None:
+    """What the footer table is worth: parsed footers of all files from the registry or from the files, cold and warm."""
+    with new_registry(directory, backend, "footer_table") as (place, registry):
+        paths = adapter.register_links(registry, files)
+        for source, enabled in (("registry", True), ("files", False)):
+            index = adapter.footer_index(registry, enabled=enabled)
+            for state in ("cold", "warm"):
+                start = time.perf_counter()
+                rows = sum(index.load(path).num_rows for path in paths)
+                assert rows == files * ROWS
+                emit(place.peer, "footer_table", f"{source}_{state}", (time.perf_counter() - start) / files * 1e6, "us/file", n=files)
+
+
 def memory(directory: Path, *, backend: str, files: int, singles: int) -> None:
     """Prepare here, measure in processes that hold nothing but Lakebed."""
     with new_place(directory, backend, "memory") as place:
@@ -286,6 +299,7 @@ if __name__ == "__main__":
             "journal": journal,
             "follow": follow,
             "footer": footer,
+            "footer_table": footer_table,
             "memory": memory,
         }
     )

@@ -126,6 +126,7 @@ def list_groups(scale: Scale) -> list[Group]:
         Group("journal", [Step("ours", "journal", {"backend": b, "files": scale.journal, "singles": scale.singles}) for b in BACKENDS]),
         Group("follow", list_follow(scale), scale.rounds),
         Group("footer", list_footer(), scale.rounds),
+        Group("footer table", [Step("ours", "footer_table", {"backend": b, "files": scale.plan[-1] // 10}) for b in BACKENDS]),
         Group("memory", [Step("ours", "memory", {"backend": b, "files": scale.plan[-1], "singles": scale.singles}) for b in BACKENDS]),
     ]
 

@@ -11,9 +11,10 @@ import pytest
 from sqlalchemy import text
 
 from lakebed.core.errors import RefusedError, RegistryNewerError, RegistryOlderError
-from lakebed.registry.create import HEAD, REVISIONS, find_revision, open_backend, open_registry, statements
+from lakebed.registry.create import HEAD, REVISIONS, find_revision, freeze, open_backend, open_registry, statements
 from lakebed.registry.engine import Registry
 from lakebed.registry.migrate import _engine, list_pending, migrate_registry, upgrade
+from lakebed.registry.migrations.steps import read_frozen
 
 if TYPE_CHECKING:
     from conftest import Databases
@@ -82,7 +83,11 @@ def assert_nothing_lost(url: str) -> None:
         rows = sum(n + 1 for n in range(ROWS) if n % 10 != 9)
         assert int(registry.query("SELECT sum(row_count) FROM tables")[0][0]) == rows
         assert registry.query("SELECT file_path, expiration FROM temporary_files") == [("/w/gone.parquet", 90)]
-        assert registry.query("SELECT standing FROM table_metadata ORDER BY table_id, schema_version") == [("readable",), ("serving",), ("serving",)]
+        assert registry.query("SELECT standing FROM table_metadata ORDER BY table_id, schema_version") == [
+            ("readable",),
+            ("serving",),
+            ("serving",),
+        ]
     finally:
         registry.close()
 
@@ -116,6 +121,7 @@ def count(*_):
     left -= 1
     if left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
+from lakebed.registry.migrations.steps import read_frozen
 from lakebed.registry.migrate import migrate_registry
 migrate_registry(sys.argv[1])
 print("done")
@@ -212,15 +218,27 @@ def test_a_migrated_registry_has_the_declared_schema(databases: Databases, kind:
     assert len(statements("sqlite" if kind == "sqlite" else "postgresql")) > 30
 
 
+def test_the_frozen_schema_of_the_newest_revision_is_todays() -> None:
+    """Fails when the declaration changes without a new revision: then write one, with a frozen schema of its own."""
+    assert freeze()["sqlite"] == read_frozen(HEAD, "sqlite")
+    assert freeze()["postgresql"] == read_frozen(HEAD, "postgresql")
+
+
 def describe(url: str) -> list[tuple[str, ...]]:
     registry = open_registry(url)
     try:
         if registry.dialect == "sqlite":
-            return sorted(registry.query("SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' AND name <> 'alembic_version'"))
+            return sorted(
+                registry.query(
+                    "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' AND name <> 'alembic_version'"
+                )
+            )
         columns = registry.query(
             "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns WHERE table_schema = 'public'"
         )
-        constraints = registry.query("SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid), '', '' FROM pg_constraint WHERE connamespace = 'public'::regnamespace")
+        constraints = registry.query(
+            "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid), '', '' FROM pg_constraint WHERE connamespace = 'public'::regnamespace"
+        )
         indexes = registry.query("SELECT tablename, indexname, indexdef, '', '' FROM pg_indexes WHERE schemaname = 'public'")
         return sorted((*map(str, row),) for row in [*columns, *constraints, *indexes])
     finally:

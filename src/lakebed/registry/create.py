@@ -74,6 +74,18 @@ def statements(dialect: Dialect) -> list[str]:
     return [*table_ddl(dialect), range_index(dialect), *rules(dialect).values(), *triggers(dialect).values()]
 
 
+def freeze() -> dict[str, dict[str, dict[str, str]]]:
+    """Today's schema as `migrations/schema_<revision>.json` keeps it for the migration that introduces it."""
+    dialects: tuple[Dialect, ...] = ("sqlite", "postgresql")
+    return {
+        dialect: {
+            "tables": {str(number): ddl for number, ddl in enumerate([*table_ddl(dialect), range_index(dialect)])},
+            "triggers": {**rules(dialect), **triggers(dialect)},
+        }
+        for dialect in dialects
+    }
+
+
 def table_ddl(dialect: Dialect) -> list[str]:
     """Imports SQLAlchemy, and only when a registry is made."""
     from sqlalchemy.dialects import postgresql, sqlite  # noqa: PLC0415

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import inspect
 
@@ -25,6 +27,13 @@ def transaction(bind: Connection) -> Iterator[None]:
         bind.exec_driver_sql("ROLLBACK")
         raise
     bind.exec_driver_sql("COMMIT")
+
+
+def read_frozen(revision: str, dialect: str) -> dict[str, dict[str, str]]:
+    """The schema as that revision made it: a migration must not change when today's declaration does."""
+    stored: dict[str, Any] = json.loads((Path(__file__).parent / f"schema_{revision}.json").read_text())
+    frozen: dict[str, dict[str, str]] = stored[dialect]
+    return frozen
 
 
 def has_table(bind: Connection, table: str) -> bool:

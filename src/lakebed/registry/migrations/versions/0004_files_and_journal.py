@@ -15,11 +15,9 @@ from sqlalchemy import text
 
 from lakebed.core.errors import RefusedError
 from lakebed.core.times import TimeRange
-from lakebed.registry.create import rules, table_ddl, triggers
 from lakebed.registry.journal_ddl import hash_triggers
-from lakebed.registry.migrations.steps import BATCH, has_table, transaction
+from lakebed.registry.migrations.steps import BATCH, has_table, read_frozen, transaction
 from lakebed.registry.postgres import split_script
-from lakebed.registry.rules_ddl import range_index
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -126,7 +124,7 @@ def _set_aside(bind: Connection, dialect: Dialect) -> None:
         if dialect == "postgresql":  # constraints keep their names when a table is renamed, and the new ones need them
             for table in _OLD:
                 _rename_constraints(bind, f"old_{table}")
-        for ddl in [*table_ddl(dialect), range_index(dialect)]:
+        for ddl in read_frozen(revision, dialect)["tables"].values():
             _run_script(bind, ddl, dialect)
         for statement in (_TABLES, _SEQ, _VERSIONS, _SCOPES):
             bind.execute(statement, {"first": _FIRST} if statement is _SEQ else {})
@@ -174,7 +172,7 @@ def _finish(bind: Connection, dialect: Dialect) -> None:
         for statement in (_QUEUE, _COUNT_STATS, _COUNT_TABLES):
             bind.execute(statement)
         bind.exec_driver_sql("UPDATE table_seq SET last_id = last_id + 1")
-        made = {**rules(dialect), **triggers(dialect)}
+        made = read_frozen(revision, dialect)["triggers"]
         for ddl in made.values():
             _run_script(bind, ddl, dialect)
         facts = text("INSERT INTO registry_facts (key, value) VALUES (:key, :value)")
