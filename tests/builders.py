@@ -19,20 +19,24 @@ from lakebed.core.partitions import NewPartition
 from lakebed.core.schema import Schema
 from lakebed.core.times import TimeRange
 from lakebed.core.types import Field, Primitive
+from lakebed.lake import Lake
 from lakebed.parquet.arrow_schema import to_arrow
+from lakebed.registry.create import open_backend
+from lakebed.registry.engine import Registry
 from lakebed.registry.groups import seal
 from lakebed.registry.lake_tables import LakeTable, TableSpec, create_table, evolve_schema, promote_version, require_table, stage_version
 from lakebed.registry.operations import Operation
 from lakebed.registry.publish import publish_partition
 from lakebed.registry.tables import METADATA
+from lakebed.storage.connect import open_storage
+from lakebed.testing import SteppedBackend, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sqlalchemy import Table
 
-    from lakebed.lake import Lake
-    from lakebed.registry.engine import Registry
+    from lakebed.core.times import Clock
     from lakebed.registry.publish import Published
     from lakebed.registry.transaction import Transaction
 
@@ -57,11 +61,16 @@ def make_table(registry: Registry, name: TableName = ORDERS, *, event_time: str 
     return create_table(registry, TableSpec(name=name, schema=SCHEMA, event_time=event_time, index=("id",)))
 
 
+def fresh_name() -> TableName:
+    """For properties that share one registry: every example has a table of its own."""
+    return TableName("shop", f"t{secrets.token_hex(8)}")
+
+
 def op_id() -> str:
     return make_op_id(1_700_000_000_000_000 + secrets.randbelow(10**12), secrets.token_bytes(10))
 
 
-def fake_file(number: int, *, rows: int = 100, partition_path: str = "", size_bytes: int = 20_000) -> NewFile:
+def fake_file(number: int, *, rows: int = 100, partition_path: str = "", size_bytes: int = 20_000, root: str = "/warehouse") -> NewFile:
     """A file that exists only as registry rows: ids `number*1000 ...`, one second of events per number."""
     tail = hashlib.sha256(str(number).encode()).digest() * 20
     checksum = hashlib.sha256(tail).hexdigest()
@@ -78,7 +87,7 @@ def fake_file(number: int, *, rows: int = 100, partition_path: str = "", size_by
         ),
     )
     return NewFile(
-        path=f"/warehouse/shop/orders-1/data/{op_id()}/part-{number:05d}.parquet",
+        path=f"{root}/shop/orders-1/data/{op_id()}/part-{number:05d}.parquet",
         size_bytes=size_bytes,
         row_count=rows,
         checksum=checksum,
@@ -118,7 +127,9 @@ def arrow_rows(number: int, rows: int = 50) -> pa.Table:
     return pa.table(values, schema=to_arrow(SCHEMA))
 
 
-def write_partition(lake: Lake, number: int, *, files: int = 1, hours: tuple[int, int] | None = None, replacing: frozenset[int] = frozenset()) -> Published:
+def write_partition(
+    lake: Lake, number: int, *, files: int = 1, hours: tuple[int, int] | None = None, replacing: frozenset[int] = frozenset()
+) -> Published:
     """Real Parquet files, written with intent and published."""
     base = int(START.timestamp()) * 1_000_000
     insert_range = None if hours is None else TimeRange(begin=base + hours[0] * HOUR, end=base + hours[1] * HOUR)
@@ -126,6 +137,11 @@ def write_partition(lake: Lake, number: int, *, files: int = 1, hours: tuple[int
         for i in range(files):
             pq.write_table(arrow_rows(number + i), writing_path(writing.new_path()))
         return writing.publish(insert_range=insert_range, replacing=replacing)
+
+
+def stepped_lake(url: str, warehouse: str, steps: Steps, *, clock: Clock | None = None) -> Lake:
+    """The lake that lies there, every statement to its registry counted."""
+    return Lake(Registry(SteppedBackend(open_backend(url), steps), clock=clock), open_storage(warehouse, create=True))
 
 
 def writing_path(path: str) -> str:

@@ -118,6 +118,10 @@ class SteppedBackend:
     def shown_url(self) -> str:
         return self.real.shown_url
 
+    @property
+    def timeout_s(self) -> float:
+        return self.real.timeout_s
+
     def connect(self) -> Connection:
         return SteppedConnection(self.real.connect(), self.steps)
 

@@ -106,9 +106,9 @@ def test_the_tests_that_traceability_names_exist() -> None:
         f"{path}::{test}"
         for path, test in named
         if not (ROOT / path).exists()
-        or f"def {test}(" not in (ROOT / path).read_text()
+        or (f"def {test}(" not in (ROOT / path).read_text()
         and f"class {test}" not in (ROOT / path).read_text()
-        and f"{test} =" not in (ROOT / path).read_text()
+        and f"{test} =" not in (ROOT / path).read_text())
     ]
     assert missing == []
 

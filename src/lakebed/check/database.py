@@ -22,7 +22,7 @@ _CHANGES = ("insert", "update", "delete")
 GUARDS = frozenset(
     {f"capture_{table}_{change}" for table in _MONITORED for change in _CHANGES}
     | {f"frozen_{table}" for table in _MONITORED}
-    | {"partition_overlap", "partition_moved", "partition_event_range", "partition_has_no_file", "footer_belongs_to_parquet"}
+    | {"partition_overlap", "partition_moved", "partition_event_range", "partition_has_no_file"}
 )
 _SQLITE_GUARDS = "SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')"
 # On PostgreSQL overlap is refused by a constraint; a disabled trigger guards nothing

@@ -7,10 +7,11 @@ without end. So file rows are paged by short reads, and what looks wrong is look
 from __future__ import annotations
 
 import hashlib
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from lakebed.check.footers import RAW_TAIL, unpack
 from lakebed.check.report import Severity
@@ -98,42 +99,44 @@ def _registered(row: Row) -> _Registered:
 def _examine(storage: Storage, file: _Registered, *, deep: bool) -> _Verdict | None:
     """The first thing that is wrong with a file; a storage that does not answer at all is raised."""
     try:
-        return _find_difference(storage, file, deep=deep)
+        with storage.open_input(file.path) as source:
+            return _find_difference(source, file, deep=deep)
     except FileMissingError:
         return _Verdict(FILE_MISSING, f"the file is registered but not there: {_AGAIN}")
     except (NotAFileError, PathRefusedError) as exc:
         return _Verdict(FILE_PLACE, f"{exc}; find out who put that there, then {_AGAIN}")
-    except StorageUnavailableError as exc:
+    except (StorageUnavailableError, OSError) as exc:
         if storage.find_marker() is None:
             raise
-        return _Verdict(FILE_UNREADABLE, f"{exc}; or {_AGAIN}")
+        return _Verdict(FILE_UNREADABLE, f"the storage says: {exc}; {_AGAIN}")
 
 
-def _find_difference(storage: Storage, file: _Registered, *, deep: bool) -> _Verdict | None:
-    found = storage.stat(file.path)
-    if found.size_bytes != file.size_bytes:
-        return _Verdict(FILE_SIZE, f"the file has {found.size_bytes} bytes, {file.size_bytes} were registered: {_AGAIN}")
+def _find_difference(source: BinaryIO, file: _Registered, *, deep: bool) -> _Verdict | None:
+    size = source.seek(0, os.SEEK_END)
+    if size != file.size_bytes:
+        return _Verdict(FILE_SIZE, f"the file has {size} bytes, {file.size_bytes} were registered: {_AGAIN}")
     if file.footer_format == RAW_TAIL and file.footer_length is not None:
-        tail = _read_tail(storage, file, file.footer_length)
+        tail = _read_tail(source, file, file.footer_length)
         if hashlib.sha256(tail).hexdigest() != file.footer_checksum:
             return _Verdict(FILE_TAIL, f"the end of the file is not its registered footer: {_AGAIN}")
         if file.checksum_kind == "footer-sha256" and file.checksum != file.footer_checksum:
             return _Verdict(FILE_CHECKSUM, f"the end of the file does not match the file's checksum: {_AGAIN}")
-    if deep and file.checksum_kind == "sha256" and _hash(storage, file.path) != file.checksum:
+    if deep and file.checksum_kind == "sha256" and _hash(source) != file.checksum:
         return _Verdict(FILE_CHECKSUM, f"the content of the file does not match its checksum: {_AGAIN}")
     return None
 
 
-def _read_tail(storage: Storage, file: _Registered, length: int) -> bytes:
+def _read_tail(source: BinaryIO, file: _Registered, length: int) -> bytes:
     length = min(max(length, 0), file.size_bytes)
-    return storage.read_range(file.path, file.size_bytes - length, length)
+    source.seek(file.size_bytes - length)
+    return source.read(length)
 
 
-def _hash(storage: Storage, path: str) -> str:
+def _hash(source: BinaryIO) -> str:
     digest = hashlib.sha256()
-    with storage.open_input(path) as source:
-        while chunk := source.read(_CHUNK_BYTES):
-            digest.update(chunk)
+    source.seek(0)
+    while chunk := source.read(_CHUNK_BYTES):
+        digest.update(chunk)
     return digest.hexdigest()
 
 
@@ -147,11 +150,13 @@ def _is_explained(scan: Scan, storage: Storage, file: _Registered) -> bool:
     """Whether the fault is the footer row's (another rule tells it) or the difference is that of an upgraded footer."""
     rows = scan.query(_STORED_FOOTER, {"path": file.path})
     stored = unpack(bytes(rows[0][0])) if rows else None
-    if stored is None or stored == _read_tail(storage, file, len(stored)):
+    if stored is None:
         return True
-    trailer = _read_tail(storage, file, TRAILER_BYTES)
-    own_length = int.from_bytes(trailer[:4], "little") + TRAILER_BYTES
-    return is_upgrade_of(stored, _read_tail(storage, file, own_length))
+    with storage.open_input(file.path) as source:
+        if stored == _read_tail(source, file, len(stored)):
+            return True
+        own_length = int.from_bytes(_read_tail(source, file, TRAILER_BYTES)[:4], "little") + TRAILER_BYTES
+        return is_upgrade_of(stored, _read_tail(source, file, own_length))
 
 
 def _list_unknown(scan: Scan, batch: Sequence[FileFacts]) -> list[FileFacts]:

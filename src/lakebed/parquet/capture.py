@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from lakebed.storage.access import FileFacts, Storage
 
 _LIMITS = WorkerLimits()
+_WHOLE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +31,23 @@ class CapturedFile:
     event_range: tuple[int, int] | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """What one look at the file gave; `checksum` only when the look was at all of it."""
+
+    facts: FileFacts
+    tail: bytes
+    checksum: str | None
+
+
 def capture(storage: Storage, path: str, schema: Schema, *, wanted: Wanted = DEFAULT, partition_path: str = "") -> CapturedFile:
     """Capture a file that this lake wrote itself; what could never become an Iceberg data file is refused here."""
-    facts, tail = _read(storage, path)
+    source = _look(storage, path)
     try:
-        inspection = inspect(tail, schema, wanted=wanted)
+        inspection = inspect(source.tail, schema, wanted=wanted)
     except CorruptionError as exc:
-        raise UnreadableFileError(facts.path, reason=str(exc)) from exc
-    return _finish(storage, facts, inspection, partition_path)
+        raise UnreadableFileError(source.facts.path, reason=str(exc)) from exc
+    return _finish(storage, source, inspection, partition_path)
 
 
 def capture_foreign(
@@ -49,51 +60,63 @@ def capture_foreign(
     limits: WorkerLimits = _LIMITS,
 ) -> list[CapturedFile | LakebedError]:
     """Capture files that others wrote, parsed in a worker that may die of them; one answer per path, in order."""
-    read: list[tuple[FileFacts, bytes] | LakebedError] = [_try_read(storage, path) for path in paths]
-    items = [ForeignFile(path=found[0].path, tail=found[1]) for found in read if not isinstance(found, LakebedError)]
+    sources = [_try_look(storage, path) for path in paths]
+    items = [ForeignFile(path=s.facts.path, tail=s.tail) for s in sources if isinstance(s, _Source)]
     answers = iter(inspect_isolated(items, schema, wanted=wanted, limits=limits))
-    return [
-        found if isinstance(found, LakebedError) else _settle(storage, found[0], next(answers), partition_path)
-        for found in read
-    ]  # fmt: skip
+    return [_settle(storage, s, next(answers), partition_path) if isinstance(s, _Source) else s for s in sources]
 
 
-def _settle(storage: Storage, facts: FileFacts, answer: Inspection | LakebedError, partition_path: str) -> CapturedFile | LakebedError:
+def _settle(storage: Storage, source: _Source, answer: Inspection | LakebedError, partition_path: str) -> CapturedFile | LakebedError:
     if isinstance(answer, LakebedError):
         return answer
     try:
-        return _finish(storage, facts, answer, partition_path)
+        return _finish(storage, source, answer, partition_path)
     except LakebedError as exc:
         return exc
 
 
-def _try_read(storage: Storage, path: str) -> tuple[FileFacts, bytes] | LakebedError:
+def _try_look(storage: Storage, path: str) -> _Source | LakebedError:
     try:
-        return _read(storage, path)
+        return _look(storage, path)
     except LakebedError as exc:
         return exc
 
 
-def _read(storage: Storage, path: str) -> tuple[FileFacts, bytes]:
+def _look(storage: Storage, path: str) -> _Source:
+    """Small files are read once, whole: hash and footer come from the same bytes."""
     facts = storage.stat(path)
-    return facts, read_tail(partial(storage.read_range, facts.path), facts.size_bytes, path=facts.path, limit=MAX_FOOTER_BYTES)
-
-
-def _finish(storage: Storage, facts: FileFacts, inspection: Inspection, partition_path: str) -> CapturedFile:
-    if inspection.problems:
-        raise NotIcebergReadyError(facts.path, problems=inspection.problems)
-    local = storage.paths.warehouse.is_local
-    checksum = storage.sha256(facts.path) if local else inspection.footer.checksum
-    if storage.stat(facts.path).size_bytes != facts.size_bytes:
+    if not storage.paths.warehouse.is_local or facts.size_bytes > _WHOLE_BYTES:
+        tail = read_tail(partial(storage.read_range, facts.path), facts.size_bytes, path=facts.path, limit=MAX_FOOTER_BYTES)
+        return _Source(facts=facts, tail=tail, checksum=None)
+    content = storage.read_range(facts.path, 0, facts.size_bytes + 1)
+    if len(content) != facts.size_bytes:
         raise FileChangedError(facts.path, reason="its size changed while it was read")
+    tail = read_tail(lambda offset, length: content[offset : offset + length], len(content), path=facts.path, limit=MAX_FOOTER_BYTES)
+    return _Source(facts=facts, tail=tail, checksum=hashlib.sha256(content).hexdigest())
+
+
+def _finish(storage: Storage, source: _Source, inspection: Inspection, partition_path: str) -> CapturedFile:
+    path = source.facts.path
+    if inspection.problems:
+        raise NotIcebergReadyError(path, problems=inspection.problems)
+    local = storage.paths.warehouse.is_local
     file = NewFile(
-        path=facts.path,
-        size_bytes=facts.size_bytes,
+        path=path,
+        size_bytes=source.facts.size_bytes,
         row_count=inspection.footer.num_rows,
-        checksum=checksum,
+        checksum=_hash_whole(storage, source) if local else inspection.footer.checksum,
         checksum_kind=ChecksumKind.WHOLE_FILE if local else ChecksumKind.FOOTER,
         partition_path=partition_path,
         footer=inspection.footer,
         columns=inspection.columns,
     )
     return CapturedFile(file=file, event_range=inspection.event_range)
+
+
+def _hash_whole(storage: Storage, source: _Source) -> str:
+    if source.checksum is not None:
+        return source.checksum
+    checksum = storage.sha256(source.facts.path)
+    if storage.stat(source.facts.path).size_bytes != source.facts.size_bytes:
+        raise FileChangedError(source.facts.path, reason="its size changed while it was read")
+    return checksum

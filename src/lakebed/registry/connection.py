@@ -99,6 +99,10 @@ class Backend(Protocol):
     def shown_url(self) -> str:
         """The URL without a password."""
 
+    @property
+    def timeout_s(self) -> float:
+        """How long a writer waits for the others."""
+
     def connect(self) -> Connection:
         """A new connection for reading or writing."""
 

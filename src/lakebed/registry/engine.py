@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.core.errors import (
     ForkedConnectionError,
     InvalidValueError,
+    LakebedError,
     OutcomeUnknownError,
     RegistryLockedError,
     RegistryUnavailableError,
@@ -131,6 +132,11 @@ class Registry:
             except CommitUnknownError as exc:
                 connection.close()
                 self._settle(ids, op_id, cause=exc)
+            except BaseException as exc:
+                if not isinstance(exc, LakebedError):  # interrupted in the middle: nobody may inherit this connection
+                    self.backend.rollback(connection)
+                    connection.close()
+                raise
         for listener in self._listeners:
             listener.set()
         for hook in tx.after_commit:
@@ -138,12 +144,13 @@ class Registry:
 
     def transact(self, body: Callable[[Transaction], T], *, tables: Sequence[TableName | int], op_id: str | None = None) -> T:
         """Run `body` through the door, again (at most 5 times) when another writer's lock was in the way."""
+        deadline = time.monotonic() + self.backend.timeout_s
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             try:
                 with self.write(tables, op_id=op_id) as tx:
                     return body(tx)
             except RegistryLockedError:
-                if attempt == _MAX_ATTEMPTS or self.dialect == "sqlite":  # SQLite has waited its whole timeout already
+                if attempt == _MAX_ATTEMPTS or time.monotonic() >= deadline:  # it has waited its whole timeout already
                     raise
                 logger.info("transaction repeated after a lock conflict", extra={"action": "retry", "attempt": attempt})
         raise AssertionError  # pragma: no cover - the loop returns or raises

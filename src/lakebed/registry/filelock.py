@@ -19,22 +19,26 @@ class FileLock:
     def __init__(self, path: Path, *, timeout_s: float) -> None:
         self._path, self._timeout_s = path, timeout_s
         self._threads = threading.Lock()  # flock does not tell threads of one process apart
+        self._holder: int | None = None
         self._fd: int | None = None
 
     def acquire(self) -> None:
         if not self._threads.acquire(timeout=self._timeout_s):
             raise self._timed_out()
         try:
-            fd = self._descriptor()
-            if not _try_lock(fd):
-                self._wait(fd)
+            if self._fd is None:
+                self._fd = self._open()
+            if not _try_lock(self._fd):
+                self._wait(self._fd)
         except BaseException:
             self._threads.release()
             raise
+        self._holder = threading.get_ident()
 
     def release(self) -> None:
-        """Release if held; a second call does nothing."""
-        if self._threads.locked() and self._fd is not None:
+        """Release if this thread holds it; a second call does nothing, whoever holds it by then."""
+        if self._holder == threading.get_ident() and self._fd is not None:
+            self._holder = None
             fcntl.flock(self._fd, fcntl.LOCK_UN)
             self._threads.release()
 
@@ -43,35 +47,36 @@ class FileLock:
             os.close(self._fd)
             self._fd = None
 
-    def _descriptor(self) -> int:
-        if self._fd is None:
-            try:
-                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            except PermissionError as exc:
-                raise RegistryReadOnlyError(str(self._path)) from exc
-            except OSError as exc:
-                message = f"the lock file {self._path} cannot be opened: {exc.strerror}"
-                raise RegistryUnavailableError(message) from exc
-        return self._fd
+    def _open(self) -> int:
+        try:
+            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except PermissionError as exc:
+            raise RegistryReadOnlyError(str(self._path)) from exc
+        except OSError as exc:
+            message = f"the lock file {self._path} cannot be opened: {exc.strerror}"
+            raise RegistryUnavailableError(message) from exc
 
-    def _wait(self, fd: int) -> None:
+    def _wait(self, tried: int) -> None:
         """Block in the kernel's queue, which is fair where polling is not; a helper thread makes the wait bounded."""
-        granted, given_up = threading.Event(), threading.Event()
+        own = self._open()  # not `tried`: a waiter that gave up would later unlock what somebody else of us holds
+        decision, granted, given_up = threading.Lock(), threading.Event(), threading.Event()
 
         def block() -> None:
-            own = os.dup(fd)  # the same open file: the lock taken here is ours
-            try:
-                fcntl.flock(own, fcntl.LOCK_EX)
+            fcntl.flock(own, fcntl.LOCK_EX)
+            with decision:
                 if given_up.is_set():
-                    fcntl.flock(own, fcntl.LOCK_UN)
-                granted.set()
-            finally:
-                os.close(own)
+                    os.close(own)
+                else:
+                    granted.set()
 
         threading.Thread(target=block, daemon=True, name="lakebed-lock").start()
         if not granted.wait(self._timeout_s):
-            given_up.set()
-            raise self._timed_out()
+            with decision:
+                if not granted.is_set():
+                    given_up.set()
+                    raise self._timed_out()
+        os.close(tried)
+        self._fd = own
 
     def _timed_out(self) -> RegistryLockedError:
         message = f"another writer held {self._path} for more than {self._timeout_s:.0f} s: find it (it may be stopped) and retry"

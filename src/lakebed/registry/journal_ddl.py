@@ -123,16 +123,15 @@ def _postgres_capture(name: str, table: RegistryTable, operation: Operation, row
         Operation.DELETE: (image("n", list_columns(row)), "NULL", "old_rows n", "OLD TABLE AS old_rows"),
     }[operation]
     return f"""CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE counted record;
 BEGIN
-  FOR counted IN SELECT n.{owner} AS owner, count(*) AS changes FROM {source} GROUP BY 1 ORDER BY 1 LOOP
-    INSERT INTO change_log (table_id, seq, registry_table, operation, before, after, at)
-    SELECT counted.owner, s.last_seq + row_number() OVER (ORDER BY n.id), '{table}', '{operation}', {before}, {after},
-           (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
-    FROM {source} CROSS JOIN (SELECT last_seq FROM table_seq WHERE table_id = counted.owner) s WHERE n.{owner} = counted.owner;
-    UPDATE table_seq SET last_seq = last_seq + counted.changes WHERE table_id = counted.owner;
-    PERFORM pg_notify('{CHANNEL}', counted.owner::text);
-  END LOOP;
+  WITH bumped AS (
+    UPDATE table_seq s SET last_seq = s.last_seq + c.changes
+    FROM (SELECT n.{owner} AS owner, count(*) AS changes FROM {source} GROUP BY 1) c WHERE s.table_id = c.owner
+    RETURNING s.table_id, s.last_seq - c.changes AS base, pg_notify('{CHANNEL}', s.table_id::text))
+  INSERT INTO change_log (table_id, seq, registry_table, operation, before, after, at)
+  SELECT b.table_id, b.base + row_number() OVER (PARTITION BY b.table_id ORDER BY n.id), '{table}', '{operation}', {before}, {after},
+         (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+  FROM {source} JOIN bumped b ON b.table_id = n.{owner};
   RETURN NULL;
 END $$;
 CREATE TRIGGER {name} AFTER {operation} ON {table} REFERENCING {referencing} FOR EACH STATEMENT EXECUTE FUNCTION {name}()"""

@@ -122,14 +122,15 @@ class PostgresBackend:
     def __init__(self, url: str, *, types: Mapping[str, Mapping[str, str]], timeout_s: float = 30.0) -> None:
         self._dsn, options = _split_options(url)
         self._prepare_after = None if options.get("prepared") == "off" else 2
-        self._types, self._timeout_s = types, timeout_s
+        self._types, self.timeout_s = types, timeout_s
+        self._bounded = f"SET LOCAL lock_timeout = {max(1, int(timeout_s * 1000))}"  # of the transaction: a pooler lends sessions to others
         self.shown_url = _hide_password(url)
         _require_safe_transport(self._dsn)
 
     def connect(self) -> PostgresConnection:
         try:
             raw = psycopg.connect(
-                self._dsn, autocommit=True, prepare_threshold=self._prepare_after, connect_timeout=max(1, int(self._timeout_s))
+                self._dsn, autocommit=True, prepare_threshold=self._prepare_after, connect_timeout=max(1, int(self.timeout_s))
             )
         except psycopg.Error as exc:
             message = f"the registry {self.shown_url} does not answer: {_first_line(exc)}"
@@ -142,6 +143,7 @@ class PostgresBackend:
         try:
             own.enter_pipeline()
             own.raw.execute("BEGIN")
+            own.raw.execute(self._bounded)
             heads = own.raw.execute(_HEADS, {"ids": list(table_ids)}) if table_ids else None
             fresh = own.raw.execute(_FRESH, {"ids": list(table_ids)}) if table_ids else own.raw.execute(_CLOCK)
             rows = heads.fetchall() if heads is not None else []
@@ -248,7 +250,10 @@ def translate(exc: psycopg.Error, where: str) -> NoReturn:
     match exc:
         case pg.IntegrityError():
             raise_violation(exc.diag.constraint_name or _first_line(exc), cause=exc)
-        case pg.LockNotAvailable() | pg.DeadlockDetected() | pg.SerializationFailure():
+        case pg.LockNotAvailable():
+            message = f"another program holds a lock on {where}: find it in pg_stat_activity, end its transaction and retry"
+            raise RegistryLockedError(message) from exc
+        case pg.DeadlockDetected() | pg.SerializationFailure():
             message = f"another writer was in the way on {where}: retry"
             raise RegistryLockedError(message) from exc
         case pg.ReadOnlySqlTransaction() | pg.InsufficientPrivilege():

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 import zstandard
 
-from lakebed.core.errors import FileConflictError, InvalidValueError, PartitionConflictError, SchemaRefusedError
+from lakebed.core.errors import FileConflictError, InvalidValueError, OperationConflictError, PartitionConflictError, SchemaRefusedError
 from lakebed.core.files import FileType
 from lakebed.core.partitions import PARTITION_FORMAT, NewPartition, Slice
 from lakebed.core.rows import TableFiles, list_columns
 from lakebed.core.times import TimeRange
+from lakebed.registry.constraints import ConstraintRefusedError
 from lakebed.registry.counters import Tally, count_parts, tally_of
 from lakebed.registry.lake_tables import READABLE
-from lakebed.registry.operations import find_result, register_parts
+from lakebed.registry.operations import find_operation, find_result, register_parts
 from lakebed.registry.ranges import range_parts
 from lakebed.registry.retire import DEFAULT_GRACE_US, Victims, load_victims, retire_victims
 from lakebed.registry.statements import Insert
@@ -130,12 +131,21 @@ def publish_partition(
     keeping: AbstractSet[int] = frozenset(),
     grace_us: int = DEFAULT_GRACE_US,
 ) -> Published:
-    """`publish` in a transaction of its own; a lost commit is looked up by the operation's id."""
-    return registry.transact(
-        lambda tx: publish(tx, partition, operation, replacing=replacing, keeping=keeping, grace_us=grace_us),
-        tables=[partition.table],
-        op_id=operation.op_id,
-    )
+    """`publish` in a transaction of its own; a lost commit is looked up by the operation's id.
+
+    An operation that is registered already, by this call's first try or by another, gives its first answer.
+    """
+    try:
+        return registry.transact(
+            lambda tx: publish(tx, partition, operation, replacing=replacing, keeping=keeping, grace_us=grace_us),
+            tables=[partition.table],
+            op_id=operation.op_id,
+        )
+    except (OperationConflictError, ConstraintRefusedError):
+        done = find_operation(registry, operation.op_id)
+        if done is None or done.state != "registered" or done.result is None:
+            raise
+        return Published.from_json(done.result)
 
 
 def _draw(tx: Transaction, table: LockedTable, partition: NewPartition, *, swaps: bool) -> Published:

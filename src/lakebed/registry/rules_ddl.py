@@ -20,9 +20,6 @@ BEGIN SELECT RAISE(ABORT, 'partition_event_range'); END""",
     "partition_has_no_file": """CREATE TRIGGER partition_has_no_file BEFORE INSERT ON table_files
 WHEN (SELECT num_rows FROM partitions WHERE id = NEW.partition_id) = 0
 BEGIN SELECT RAISE(ABORT, 'partition_emptiness'); END""",
-    "footer_belongs_to_parquet": """CREATE TRIGGER footer_belongs_to_parquet BEFORE INSERT ON partition_metadata
-WHEN (SELECT file_type FROM table_files WHERE file_path = NEW.file_path) <> 'parquet'
-BEGIN SELECT RAISE(ABORT, 'footer_of_non_parquet'); END""",
 }
 
 _POSTGRES = {
@@ -47,13 +44,6 @@ CREATE TRIGGER partition_event_range BEFORE INSERT ON partitions FOR EACH ROW EX
   RETURN NULL; END $$;
 CREATE TRIGGER partition_has_no_file AFTER INSERT ON table_files
 REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION partition_has_no_file()""",
-    "footer_belongs_to_parquet": """CREATE FUNCTION footer_belongs_to_parquet() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-  IF EXISTS (SELECT 1 FROM new_rows n JOIN table_files f ON f.file_path = n.file_path WHERE f.file_type <> 'parquet') THEN
-    RAISE EXCEPTION 'footer_of_non_parquet' USING ERRCODE = 'check_violation';
-  END IF;
-  RETURN NULL; END $$;
-CREATE TRIGGER footer_belongs_to_parquet AFTER INSERT ON partition_metadata
-REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION footer_belongs_to_parquet()""",
 }
 
 # Where the values of a file lie: one rectangle per file and indexed column, (scope, scope) x (lower, upper).

@@ -95,7 +95,7 @@ def finalize_deleted(registry: Registry, claim: Claim, paths: Sequence[str]) -> 
     done = 0
     for table_id, own in sorted(by_table.items()):
         for start in range(0, len(own), BATCH):
-            with registry.write([table_id]) as tx:
+            with registry.write([table_id] if table_id else []) as tx:  # 0: queued before tables were kept with it
                 done += _finalize(tx, table_id, own[start : start + BATCH], claim.token)
     return done
 

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from lakebed.core.errors import ClockRegressedError, TableNotFoundError
+from lakebed.core.errors import ClockRegressedError, ReadExpiredError, TableNotFoundError
 from lakebed.core.names import TableName
 from lakebed.registry.statements import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from lakebed.registry.connection import Connection, TableHead
+    from lakebed.registry.connection import Connection, Rows, TableHead
     from lakebed.registry.engine import Registry
     from lakebed.registry.statements import Dialect
 
+MAX_READ_S = 300.0
 _MAX_SLOT_LEAD_US = 5 * 60 * 1_000_000
 _ID_BITS = 40  # ids of one lake table: its number in the upper bits, so that they never meet another table's
 _SAVE_SEQ = "UPDATE table_seq SET last_slot = :last_slot, last_id = :last_id WHERE table_id = :table_id"
 
 
 class Reader:
-    """Statements on one snapshot."""
+    """Statements on one snapshot, for a bounded time: an old snapshot keeps SQLite's WAL and PostgreSQL's dead rows."""
 
-    def __init__(self, connection: Connection, indexed_fields: dict[int, tuple[int, ...]]) -> None:
+    def __init__(self, connection: Connection, indexed_fields: dict[int, tuple[int, ...]], *, max_age_s: float = MAX_READ_S) -> None:
         self._connection = connection
-        self.query = connection.query
+        self._ends_at = time.monotonic() + max_age_s
         self.indexed_fields = indexed_fields
+
+    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+        if time.monotonic() > self._ends_at:
+            message = "this snapshot of the registry is too old: close it and read again"
+            raise ReadExpiredError(message)
+        return self._connection.query(sql, params)
 
     @property
     def dialect(self) -> Dialect:

@@ -53,6 +53,7 @@ from lakebed.core.errors.refused import (
 )
 from lakebed.core.errors.unavailable import (
     OutcomeUnknownError,
+    ReadExpiredError,
     RegistryLockedError,
     RegistryUnavailableError,
     StorageFullError,
@@ -87,6 +88,7 @@ __all__ = [
     "PartitionConflictError",
     "PartitionNotFoundError",
     "PathRefusedError",
+    "ReadExpiredError",
     "RefusedError",
     "RegistryLockedError",
     "RegistryNewerError",

@@ -29,6 +29,12 @@ class StorageUnavailableError(UnavailableError):
     code = "storage_unavailable"
 
 
+class ReadExpiredError(UnavailableError):
+    """A snapshot was held for too long; a fresh one will answer."""
+
+    code = "read_expired"
+
+
 class OutcomeUnknownError(UnavailableError):
     """The connection was lost during commit and the outcome could not be looked up yet."""
 

@@ -1,0 +1,185 @@
+"""A healthy lake that holds every kind of row and file, made through the public functions."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakebed.core import fingerprints
+from lakebed.core.events import Component
+from lakebed.core.files import ColumnStatistics, FileType, Footer, NewFile
+from lakebed.core.names import TableName
+from lakebed.core.partitions import NewPartition
+from lakebed.core.schema import Schema
+from lakebed.core.times import TimeRange
+from lakebed.core.types import Field, Primitive
+from lakebed.registry.groups import seal, set_committed_group
+from lakebed.registry.journal import purge_journal, read_ends, save_cursor
+from lakebed.registry.lake_tables import TableSpec, create_table, promote_version, require_table, stage_version
+from lakebed.registry.leases import hold_for_reading
+from lakebed.registry.operations import Operation, open_operation
+from lakebed.registry.publish import Published, publish_partition
+from lakebed.registry.retire import retire_by_ids
+from lakebed.registry.snapshots import NewSnapshot, add_snapshot
+from lakebed.registry.temporary_files import claim_expired, finalize_deleted
+
+if TYPE_CHECKING:
+    from lakebed.registry.engine import Registry
+    from lakebed.storage.access import Storage
+
+ORDERS, DAILY, OLD = TableName("shop", "orders"), TableName("shop", "daily"), TableName("shop", "old")
+SCHEMA = Schema(
+    fields=(
+        Field(field_id=1, name="id", type=Primitive(name="long")),
+        Field(field_id=2, name="ts", type=Primitive(name="timestamptz")),
+        Field(field_id=3, name="amount", type=Primitive(name="long")),
+    )
+)
+HOUR = 3_600_000_000
+
+
+class HealthyLake:
+    """Three tables: one with a complete journal, one after a promotion, one with a purged journal."""
+
+    def __init__(self, registry: Registry, storage: Storage) -> None:
+        self.registry, self.storage = registry, storage
+        self._count = 0
+
+    def fill(self) -> None:
+        self._fill_orders()
+        self._fill_daily()
+        self._fill_old()
+        hold_for_reading(self.registry, "reader/1", [self.table_id(ORDERS)], owner="test/1/reader", ttl_us=HOUR)
+
+    def _fill_orders(self) -> None:
+        """Complete journal; partition paths, an empty partition, groups, a swap, a JSON file, a finished deletion, an open intent."""
+        create_table(self.registry, TableSpec(name=ORDERS, schema=SCHEMA, event_time="ts", index=("amount",)))
+        self.publish(ORDERS, paths=("", ""))
+        self.publish(ORDERS, paths=("day=1", "day=2"))
+        self.publish(ORDERS, paths=(), instance="eu", insert_range=TimeRange(begin=0, end=HOUR))
+        with self.registry.write([ORDERS]) as tx:
+            assert seal(tx, ORDERS) == 1
+            set_committed_group(tx, ORDERS, 1, snapshot_id=77)
+            add_snapshot(tx, ORDERS, snapshot_at(group=1))
+        replaced = self.publish(ORDERS, paths=("",))
+        self.publish(ORDERS, paths=("",), replacing={replaced.partition_id})
+        self.publish(ORDERS, paths=("",), file_type=FileType.JSON)
+        self._delete(ORDERS, self.publish(ORDERS, paths=("day=3",)))
+        with self.registry.write([ORDERS]) as tx:
+            save_cursor(tx, Component.COMPACTOR, self.table_id(ORDERS), seq=5, epoch=1)
+        op_id = uuid4().hex
+        staging = self.storage.paths.operation_directory(self.table_id(ORDERS), ORDERS, op_id)
+        open_operation(self.registry, ORDERS, Operation(op_id=op_id, has_intent=True, staging_path=staging))
+        self.storage.create_exclusive(self.storage.paths.new_file(staging, 0, "parquet"), b"half a file")
+
+    def _fill_daily(self) -> None:
+        """A view set after a promotion: partitions of the old definition are incompatible now."""
+        create_table(self.registry, TableSpec(name=DAILY, schema=SCHEMA, kind="view_set", definition="SELECT 1"))
+        window = TimeRange(begin=0, end=HOUR)
+        self.publish(DAILY, paths=("",), insert_range=window)
+        with self.registry.write([DAILY]) as tx:
+            staged = stage_version(tx, DAILY, SCHEMA, definition="SELECT 2")
+        self.publish(DAILY, paths=("",), insert_range=window, schema_hash=staged)
+        with self.registry.write([DAILY]) as tx:
+            promote_version(tx, DAILY, staged)
+
+    def _fill_old(self) -> None:
+        """A purged journal: rows may be tampered with here, and no replay will notice."""
+        create_table(self.registry, TableSpec(name=OLD, schema=SCHEMA))
+        self.publish(OLD, paths=("",))
+        retired = self.publish(OLD, paths=("",))
+        with self.registry.write([OLD]) as tx:
+            retire_by_ids(tx, OLD, {retired.partition_id})
+        table_id = self.table_id(OLD)
+        with self.registry.write([OLD]) as tx:
+            for component in Component:
+                save_cursor(tx, component, table_id, seq=read_ends(tx)[table_id], epoch=1)
+        assert purge_journal(self.registry, table_id) > 0
+
+    def churn(self) -> None:
+        """Write, replace, retire and delete, in the table that no reader holds."""
+        first = self.publish(OLD, paths=("",))
+        self._delete(OLD, self.publish(OLD, paths=("day=4",)))
+        self.publish(OLD, paths=("", "day=5"), replacing={first.partition_id})
+
+    def _delete(self, name: TableName, published: Published) -> None:
+        with self.registry.write([name]) as tx:
+            retire_by_ids(tx, name, {published.partition_id}, grace_us=0)
+        claim = claim_expired(self.registry)
+        gone = [outcome.path for outcome in self.storage.delete([file.path for file in claim.files]) if outcome.gone]
+        assert finalize_deleted(self.registry, claim, gone) == 1
+
+    def table_id(self, name: TableName) -> int:
+        return self.registry.require_table_id(name)
+
+    def publish(
+        self,
+        name: TableName,
+        *,
+        paths: tuple[str, ...],
+        insert_range: TimeRange | None = None,
+        instance: str = "global",
+        replacing: set[int] | None = None,
+        schema_hash: str | None = None,
+        file_type: FileType = FileType.PARQUET,
+    ) -> Published:
+        table = require_table(self.registry, name)
+        op_id = uuid4().hex
+        directory = self.storage.paths.operation_directory(table.table_id, name, op_id)
+        operation = Operation(op_id=op_id, has_intent=True, staging_path=directory)
+        open_operation(self.registry, name, operation)
+        partition = NewPartition(
+            table=name,
+            schema_hash=schema_hash or table.schema_hash,
+            fingerprint=fingerprints.from_bytes(uuid4().bytes),
+            files=tuple(self._write(directory, number, path, file_type) for number, path in enumerate(paths)),
+            instance=instance,
+            insert_range=insert_range,
+            event_range=(1, 2 * HOUR) if paths else None,
+        )
+        return publish_partition(self.registry, partition, operation, replacing=replacing or set())
+
+    def _write(self, directory: str, number: int, partition_path: str, file_type: FileType) -> NewFile:
+        self._count += 1
+        rows = 10 + self._count
+        place = self.storage.paths.new_file(directory, number, file_type.value)
+        content = parquet_bytes(rows) if file_type is FileType.PARQUET else b'{"id": 1}\n' * rows
+        self.storage.create_exclusive(place, content)
+        tail = content[-(int.from_bytes(content[-8:-4], "little") + 8) :]
+        return NewFile(
+            path=place,
+            size_bytes=len(content),
+            row_count=rows,
+            checksum=hashlib.sha256(content).hexdigest(),
+            file_type=file_type,
+            partition_path=partition_path,
+            footer=Footer(tail=tail, num_rows=rows, checksum=hashlib.sha256(tail).hexdigest()) if file_type is FileType.PARQUET else None,
+            columns=tuple(ColumnStatistics(field_id=n, null_count=0, value_count=rows, lower=b"\x01", upper=b"\x02") for n in (1, 2, 3)),
+        )
+
+
+def parquet_bytes(rows: int) -> bytes:
+    table = pa.table({"id": range(rows), "ts": pa.array(range(rows), pa.timestamp("us", tz="UTC")), "amount": [7] * rows})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, write_page_index=True)
+    return bytes(sink.getvalue())
+
+
+def snapshot_at(*, group: int) -> NewSnapshot:
+    return NewSnapshot(
+        snapshot_id=77,
+        parent_id=None,
+        sequence_number=1,
+        group_no=group,
+        timestamp_ms=1,
+        manifest_list="m",
+        metadata_location="l",
+        summary="{}",
+        schema_id=0,
+        operation="append",
+        trigger="seal",
+    )
