@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakebed.registry.operations import finish_rollback, list_expired_operations, start_rollback
+from lakebed.registry.operations import finish_rollback, list_expired_operations, take_expired
 from lakebed.registry.temporary_files import BATCH, claim_expired, finalize_deleted, release_failed
 
 if TYPE_CHECKING:
@@ -53,14 +53,20 @@ def delete_expired_temporary_files(
 def recover_operations(registry: Registry, storage: Storage) -> list[str]:
     """Undo what dead writers left: take the operation first, then its directory, then close it; the ids undone."""
     undone: list[str] = []
-    for operation in list_expired_operations(registry):
-        with registry.write([operation.table_id]) as tx:
-            taken = start_rollback(tx, operation.op_id, error="the writer's lease expired")
-        if taken.staging_path is not None:
-            storage.delete_tree(taken.staging_path)
-        with registry.write([operation.table_id]) as tx:
-            finish_rollback(tx, operation.op_id)
-        undone.append(operation.op_id)
+    while expired := list_expired_operations(registry):
+        before = len(undone)
+        for operation in expired:
+            with registry.write([operation.table_id]) as tx:
+                taken = take_expired(tx, operation.op_id, error="the writer's lease expired")
+            if taken is None:
+                continue
+            if taken.staging_path is not None:
+                storage.delete_tree(taken.staging_path)
+            with registry.write([operation.table_id]) as tx:
+                finish_rollback(tx, operation.op_id)
+            undone.append(operation.op_id)
+        if len(undone) == before:
+            break
     return undone
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 from uuid import uuid4
@@ -19,6 +20,7 @@ from healthy_lake import HealthyLake
 
 from lakebed.check import RULES, Severity, check
 from lakebed.check.replay import find_differences
+from lakebed.check.run import open_snapshot
 from lakebed.check.scan import Progress, Scan
 from lakebed.core.errors import InvalidValueError, StorageUnavailableError
 from lakebed.parquet.upgrade import upgrade_v1
@@ -241,9 +243,18 @@ def test_replay_in_shares_finds_the_same(rows_at_once: int, registry: Registry, 
         patient.run("DELETE FROM file_columns")
         patient.run("DELETE FROM partition_metadata")
         patient.run("DELETE FROM table_files WHERE table_id = :t", t=ORDERS_ID)
-    with registry.read() as reader:
-        scan = Scan(query=reader.query, dialect=reader.dialect, now=0, names={}, progress=Progress(0, None))
-        found = list(find_differences(scan, rows_at_once=rows_at_once))
+    scan = Scan(
+        query=registry.query,
+        open_snapshot=partial(open_snapshot, registry),
+        storage=None,
+        deep=False,
+        dialect=registry.dialect,
+        now=0,
+        names={},
+        progress=Progress(0, None),
+    )
+
+    found = list(find_differences(scan, rows_at_once=rows_at_once))
 
     assert len({finding.subject for finding in found}) == len(found) == 7
 

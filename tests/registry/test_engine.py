@@ -137,9 +137,8 @@ def test_listeners_hear_of_every_commit_and_of_no_rollback(registry: Registry) -
 def test_writing_inside_writing_is_refused_not_hung(url: str, registry: Registry) -> None:
     table = make_table(registry)
     impatient = Registry(open_backend(url, timeout_s=0.2))
-    with closing(impatient), impatient.write([ORDERS]):
-        with pytest.raises(RegistryLockedError), impatient.write([ORDERS]):
-            pass
+    with closing(impatient), impatient.write([ORDERS]), pytest.raises(RegistryLockedError), impatient.write([ORDERS]):
+        pass
 
     publish(registry, table, fake_file(1))
 

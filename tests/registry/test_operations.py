@@ -7,8 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from builders import ORDERS, SCHEMA, count, fake_file, logical_dump, make_table, op_id, publish, within, write_partition, writing_path
 
+from builders import (
+    ORDERS,
+    SCHEMA,
+    count,
+    fake_file,
+    logical_dump,
+    make_table,
+    op_id,
+    publish,
+    stepped_lake,
+    within,
+    write_partition,
+    writing_path,
+)
 from lakebed.core.errors import (
     InvalidValueError,
     LakebedError,
@@ -17,6 +30,7 @@ from lakebed.core.errors import (
     RefusedError,
     TableNotFoundError,
 )
+from lakebed.registry.lake_tables import require_table
 from lakebed.registry.operations import (
     Operation,
     find_operation,
@@ -27,6 +41,7 @@ from lakebed.registry.operations import (
     require_operation,
     start_rollback,
 )
+from lakebed.testing import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +73,7 @@ def state_of(registry: Registry, work: Operation) -> str:
 
 
 MOVES: dict[str, Callable[[Registry, Operation], object]] = {
-    "register": lambda registry, work: publish(registry, make_or_find(registry), fake_file(1), operation=work),
+    "register": lambda registry, work: publish(registry, require_table(registry, ORDERS), fake_file(1), operation=work),
     "take": lambda registry, work: take(registry, work, abandoned=True),
     "close": close,
     "renew": lambda registry, work: renew_operation(registry, work.op_id),
@@ -67,16 +82,11 @@ LEGAL = {
     ("writing", "register"): "registered",
     ("writing", "take"): "rolling_back",
     ("writing", "renew"): "writing",
+    ("registered", "register"): "registered",  # the same operation twice gets its first answer
     ("rolling_back", "take"): "rolling_back",
     ("rolling_back", "close"): "rolled_back",
     ("rolled_back", "close"): "rolled_back",
 }
-
-
-def make_or_find(registry: Registry):  # type: ignore[no-untyped-def] # noqa: ANN201
-    from lakebed.registry.lake_tables import require_table  # noqa: PLC0415
-
-    return require_table(registry, ORDERS)
 
 
 def bring_to(registry: Registry, state: str) -> Operation:
@@ -204,37 +214,31 @@ def test_recovery_removes_the_directory_of_a_dead_writer_and_nothing_else(timed_
     assert timed_lake.check().clean
 
 
-def test_recovery_goes_on_after_an_operation_that_somebody_else_settled(timed_lake: Lake, clock: FixedClock) -> None:
+def test_recovery_passes_over_what_somebody_else_settled_meanwhile(timed_lake: Lake, url: str, clock: FixedClock) -> None:
     """Between listing and taking, a slow writer may register and another process may recover."""
     table = timed_lake.create_table(str(ORDERS), SCHEMA, event_time="ts")
     works = [abandon(timed_lake, table.table_id) for _ in range(3)]
     clock.advance(seconds=LEASE_S + 1)
-    settled: list[str] = []
 
-    def settle_first(op: str) -> None:
-        if not settled:
-            settled.append(op)
-            others = [w for w in works if w.op_id != op]
-            publish(timed_lake.registry, table, fake_file(1), operation=others[0])
-            take(timed_lake.registry, others[1])
-            close(timed_lake.registry, others[1])
+    def settle_two(_: str) -> None:
+        publish(timed_lake.registry, table, fake_file(1), operation=works[0])
+        take(timed_lake.registry, works[1])
+        close(timed_lake.registry, works[1])
 
-    undone = recover_with(timed_lake, settle_first)
+    with stepped_lake(url, timed_lake.storage.paths.root, Steps(at=2, act=settle_two), clock=clock) as slow:
+        assert slow.recover() == [works[2].op_id]
 
-    assert undone == settled
-    assert sorted(state_of(timed_lake.registry, w) for w in works) == ["registered", "rolled_back", "rolled_back"]
+    assert [state_of(timed_lake.registry, w) for w in works] == ["registered", "rolled_back", "rolled_back"]
 
 
-def recover_with(lake: Lake, act: Callable[[str], None]) -> list[str]:
-    """Recovery whose storage lets `act` happen before it deletes the first directory."""
-    from lakebed.admin import recover_operations  # noqa: PLC0415
+def test_recovery_undoes_any_number_of_operations(timed_lake: Lake, clock: FixedClock) -> None:
+    table = timed_lake.create_table(str(ORDERS), SCHEMA, event_time="ts")
+    works = [abandon(timed_lake, table.table_id) for _ in range(120)]
+    clock.advance(seconds=LEASE_S + 1)
 
-    class Between:
-        def delete_tree(self, directory: str) -> bool:
-            act(directory.rpartition("/")[2])
-            return lake.storage.delete_tree(directory)
+    assert sorted(timed_lake.recover()) == sorted(w.op_id for w in works)
 
-    return recover_operations(lake.registry, Between())  # type: ignore[arg-type]
+    assert timed_lake.check().clean
 
 
 def abandon(lake: Lake, table_id: int) -> Operation:

@@ -1,9 +1,11 @@
-"""One check: every rule of the registry on one snapshot, then the warehouse beside it."""
+"""One check: the registry's rules on one snapshot, then what takes long, and the warehouse, beside the writers."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakebed.check import database, files, footers, journal, operations, partitions, replay, tables, warehouse
@@ -12,26 +14,25 @@ from lakebed.check.scan import Progress, Scan
 from lakebed.core.errors import CorruptionError, InvalidValueError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterator
 
     from lakebed.check.report import Finding
-    from lakebed.check.scan import Pass, Query, Rule, StoragePass
+    from lakebed.check.scan import Pass, Query, Rule
     from lakebed.registry.engine import Registry
     from lakebed.storage.access import Storage
 
-REGISTRY_PASSES: tuple[Pass, ...] = (
+SHORT_PASSES: tuple[Pass, ...] = (
     *database.PASSES,
     *tables.PASSES,
     *partitions.PASSES,
     *files.PASSES,
     *footers.PASSES,
     *journal.PASSES,
-    *replay.PASSES,
     *operations.PASSES,
 )
-STORAGE_PASSES = warehouse.PASSES
-_PASSES: tuple[Pass | StoragePass, ...] = (*REGISTRY_PASSES, *STORAGE_PASSES)
-RULES: tuple[Rule, ...] = tuple(rule for each in _PASSES for rule in each.rules)
+LONG_PASSES: tuple[Pass, ...] = (*footers.LONG_PASSES, *replay.LONG_PASSES)
+STORAGE_PASSES: tuple[Pass, ...] = warehouse.LONG_PASSES
+RULES: tuple[Rule, ...] = tuple(rule for each in (*SHORT_PASSES, *LONG_PASSES, *STORAGE_PASSES) for rule in each.rules)
 FINDINGS_PER_RULE = 1000
 
 _COUNTED = (
@@ -77,13 +78,13 @@ class _Gathered:
         if self._found[finding.rule] <= FINDINGS_PER_RULE:
             self._findings.append(finding)
 
-    def run(self, each: Pass | StoragePass, found: Iterable[Finding], *, progress: Progress, expected: int, listed: bool) -> None:
-        """Take in what one pass finds. `listed`: only the pass itself knows how much there was to look at."""
-        done, seen = progress.done, progress.seen
-        for finding in found:
+    def run(self, each: Pass, scan: Scan, *, expected: int) -> None:
+        """Take in what one pass finds. What lies in the warehouse is counted on the way: nobody knew it before."""
+        progress, done, seen = scan.progress, scan.progress.done, scan.progress.seen
+        for finding in each.find(scan):
             self.add(finding)
         progress.move_to(done + expected)
-        checked = progress.seen - seen if listed else expected
+        checked = progress.seen - seen if each in STORAGE_PASSES else expected
         self._checked.update({rule.name: checked for rule in each.rules})
 
     def report(self, *, seconds: float) -> CheckReport:
@@ -94,20 +95,31 @@ class _Gathered:
 def _check_all(
     registry: Registry, storage: Storage | None, gathered: _Gathered, *, deep: bool, progress: Callable[[int, int], None] | None
 ) -> None:
+    long_passes = LONG_PASSES if storage is None else (*LONG_PASSES, *STORAGE_PASSES)
     now = registry.now()
-    storage_passes = STORAGE_PASSES if storage is not None else ()
     with registry.read() as reader:
         counts = _count(reader.query)
-        total = sum(counts[each.over] for each in (*REGISTRY_PASSES, *storage_passes))
-        names: dict[int, str] = {row[0]: row[1] for row in reader.query(_NAMES, None)}
-        scan = Scan(query=reader.query, dialect=reader.dialect, now=now, names=names, progress=Progress(total, progress))
-        for each in REGISTRY_PASSES:
-            gathered.run(each, each.find(scan), progress=scan.progress, expected=counts[each.over], listed=False)
-    if storage is not None:
-        scan.query = registry.query
-        for beside in storage_passes:
-            found = beside.find(scan, storage, deep)
-            gathered.run(beside, found, progress=scan.progress, expected=counts[beside.over], listed=True)
+        scan = Scan(
+            query=reader.query,
+            open_snapshot=partial(open_snapshot, registry),
+            storage=storage,
+            deep=deep,
+            dialect=reader.dialect,
+            now=now,
+            names={row[0]: row[1] for row in reader.query(_NAMES, None)},
+            progress=Progress(sum(counts[each.over] for each in (*SHORT_PASSES, *long_passes)), progress),
+        )
+        for each in SHORT_PASSES:
+            gathered.run(each, scan, expected=counts[each.over])
+    scan.query = registry.query
+    for each in long_passes:
+        gathered.run(each, scan, expected=counts[each.over])
+
+
+@contextmanager
+def open_snapshot(registry: Registry) -> Iterator[Query]:
+    with registry.read() as reader:
+        yield reader.query
 
 
 def _count(query: Query) -> dict[str, int]:

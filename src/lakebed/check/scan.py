@@ -10,6 +10,7 @@ from lakebed.core.times import show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from lakebed.storage.access import Storage
 
@@ -49,13 +50,21 @@ class Progress:
 
 @dataclass(slots=True, kw_only=True)
 class Scan:
-    """One check under way. `query` sees one snapshot while the registry is checked, and the present beside the storage."""
+    """One check under way. `query` sees one snapshot in the short passes and the present in the long ones."""
 
     query: Query
+    open_snapshot: Callable[[], AbstractContextManager[Query]]
+    storage: Storage | None
+    deep: bool
     dialect: Literal["sqlite", "postgresql"]
     now: int
     names: dict[int, str]
     progress: Progress
+
+    def require_storage(self) -> Storage:
+        if self.storage is None:
+            raise AssertionError  # pragma: no cover - passes over the warehouse run only with one
+        return self.storage
 
     def name(self, table_id: int | None) -> str | None:
         return None if table_id is None else self.names.get(table_id, f"table {table_id}")
@@ -75,15 +84,6 @@ class Pass:
     rules: tuple[Rule, ...]
     over: str
     find: Callable[[Scan], Iterator[Finding]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoragePass:
-    """The same beside the warehouse; the registry may move on meanwhile, so what looks wrong is looked up again."""
-
-    rules: tuple[Rule, ...]
-    over: str
-    find: Callable[[Scan, Storage, bool], Iterator[Finding]]
 
 
 def list_rows(rule: Rule, *, over: str, sql: str, message: str) -> Pass:

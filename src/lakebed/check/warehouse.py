@@ -1,7 +1,7 @@
 """The files themselves: there, whole, what was registered, and no other beside them.
 
-The registry moves on while files are read, and a snapshot held that long would make SQLite's WAL grow
-without end. So file rows are paged by short reads, and what looks wrong is looked up again before it is said.
+The registry moves on while files are read, and a snapshot held that long would make it grow without end.
+So file rows are paged by short reads, and what looks wrong is looked up again before it is said.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from lakebed.check.footers import RAW_TAIL, unpack
 from lakebed.check.report import Severity
-from lakebed.check.scan import PAGE, Rule, StoragePass, in_batches
+from lakebed.check.scan import PAGE, Pass, Rule, in_batches
 from lakebed.check.thrift import TRAILER_BYTES, is_upgrade_of
 from lakebed.core.errors import FileMissingError, NotAFileError, PathRefusedError, StorageUnavailableError
 
@@ -69,18 +69,21 @@ class _Verdict:
     message: str
 
 
-def find_altered(scan: Scan, storage: Storage, deep: bool) -> Iterator[Finding]:  # noqa: FBT001 - the shape of every storage pass
-    """Existence, size and tail of every registered file; with `deep` every byte of it."""
+def find_altered(scan: Scan) -> Iterator[Finding]:
+    """Existence, size and tail of every registered file; in a deep check every byte of it."""
+    storage = scan.require_storage()
+    examine = partial(_examine, storage, deep=scan.deep)
     with ThreadPoolExecutor(_WORKERS, thread_name_prefix="lakebed-check") as pool:
         for page in scan.pages(_FILES, after=0):
             files = [_registered(row) for row in page]
-            for file, verdict in zip(files, pool.map(partial(_examine, storage, deep=deep), files), strict=True):
+            for file, verdict in zip(files, pool.map(examine, files), strict=True):
                 if verdict is not None and _still_holds(scan, storage, file, verdict):
                     yield verdict.rule.broken(scan.name(file.table_id), file.path, verdict.message)
 
 
-def find_unregistered(scan: Scan, storage: Storage, _: bool) -> Iterator[Finding]:  # noqa: FBT001 - as above
+def find_unregistered(scan: Scan) -> Iterator[Finding]:
     """Files that are neither live, nor on their way out, nor part of an operation that is still open."""
+    storage = scan.require_storage()
     for batch in in_batches(storage.list_files(storage.paths.root), PAGE):
         for facts in _list_unknown(scan, batch):
             if _is_there(storage, facts.path):
@@ -175,9 +178,7 @@ def _is_there(storage: Storage, path: str) -> bool:
     return True
 
 
-PASSES = (
-    StoragePass(
-        rules=(FILE_MISSING, FILE_PLACE, FILE_UNREADABLE, FILE_SIZE, FILE_TAIL, FILE_CHECKSUM), over="table_files", find=find_altered
-    ),
-    StoragePass(rules=(UNREGISTERED,), over="warehouse", find=find_unregistered),
+LONG_PASSES = (
+    Pass(rules=(FILE_MISSING, FILE_PLACE, FILE_UNREADABLE, FILE_SIZE, FILE_TAIL, FILE_CHECKSUM), over="table_files", find=find_altered),
+    Pass(rules=(UNREGISTERED,), over="warehouse", find=find_unregistered),
 )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MAX_INDEXED = 8  # slots of the range index per table; part of stored ids: never change
 READABLE = ("serving", "readable")
+_FIXED_PROPERTIES = frozenset({"indexed", "definition"})
 _INDEXABLE = frozenset({"int", "long", "float", "double", "date", "timestamp", "timestamptz"})
 _TIMES = frozenset({"timestamp", "timestamptz", "date", "long"})
 _LEAVE = """UPDATE table_files SET removed_group = :g, modified_at = :now
@@ -201,8 +202,11 @@ def promote_version(tx: Transaction, name: TableName, schema_hash: str) -> int:
 
 
 def set_properties(tx: Transaction, name: TableName, changes: dict[str, Any]) -> None:
-    """Change settings of the serving version; a None removes one."""
+    """Change settings of the serving version; a None removes one. What files were registered under cannot change."""
     table = tx.require(name)
+    if fixed := sorted(_FIXED_PROPERTIES & changes.keys()):
+        message = f"{name}: {', '.join(fixed)} is fixed for life; create another table, or stage a new definition"
+        raise InvalidValueError(message)
     rows = tx.query("SELECT id, properties FROM table_metadata WHERE table_id = :id AND standing = 'serving'", {"id": table.table_id})
     merged = {**json.loads(rows[0][1]), **changes}
     kept = json.dumps({key: value for key, value in merged.items() if value is not None}, sort_keys=True)

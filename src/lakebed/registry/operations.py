@@ -137,6 +137,14 @@ def list_expired_operations(registry: Registry, *, limit: int = 100) -> list[Ope
     return [_row(row) for row in rows]
 
 
+def take_expired(tx: Transaction, op_id: str, *, error: str) -> OperationRow | None:
+    """`start_rollback` for recovery; None when a slow writer, a renewal or another recovery was faster."""
+    found = require_operation(tx, op_id)
+    if found.state == "writing" and found.lease_until < tx.now:
+        return start_rollback(tx, op_id, error=error)
+    return found if found.state == "rolling_back" else None
+
+
 def start_rollback(tx: Transaction, op_id: str, *, error: str, abandoned: bool = False) -> OperationRow:
     """Take the operation away from its writer, who can no longer register it. `abandoned`: the writer itself gives up."""
     found = require_operation(tx, op_id)

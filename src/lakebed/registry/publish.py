@@ -23,6 +23,7 @@ from lakebed.registry.retire import DEFAULT_GRACE_US, Victims, load_victims, ret
 from lakebed.registry.statements import Insert
 
 if TYPE_CHECKING:
+    from collections import OrderedDict
     from collections.abc import Sequence
     from collections.abc import Set as AbstractSet
 
@@ -101,7 +102,7 @@ def publish(
     if (done := find_result(tx, table, operation)) is not None:
         return Published.from_json(done)
     standing = _require_version(table, partition)
-    victims = load_victims(tx, table, replacing, exactly=True, keeping=keeping) if replacing or keeping else Victims()
+    victims = load_victims(tx, table, replacing, exactly=True, keeping=keeping, kept_by=partition) if replacing or keeping else Victims()
     result = _draw(tx, table, partition, swaps=bool(replacing))
     parts: list[Part] = [*register_parts(tx, table, operation, result=result.to_json())]
     if replacing:
@@ -188,13 +189,16 @@ def _require_scope(tx: Transaction, table: LockedTable, partition: NewPartition)
     if (known := scopes.get(key)) is not None:
         return known
     params = {"t": key[0], "i": key[1], "h": key[2]}
-    if rows := tx.query(_FIND_SCOPE, params):
-        scope: int = rows[0][0]
-        scopes[key] = scope
-        while len(scopes) > _MAX_SCOPES_CACHED:
-            scopes.popitem(last=False)
-        return scope
-    return int(tx.query(_ADD_SCOPE, params)[0][0])  # not cached: this transaction may still roll back
+    rows = tx.query(_FIND_SCOPE, params) or tx.query(_ADD_SCOPE, params)
+    scope: int = rows[0][0]
+    tx.after_commit.append(lambda: _remember_scope(scopes, key, scope))  # not before: a rollback would give the number to another
+    return scope
+
+
+def _remember_scope(scopes: OrderedDict[tuple[int, str, str], int], key: tuple[int, str, str], scope: int) -> None:
+    scopes[key] = scope
+    while len(scopes) > _MAX_SCOPES_CACHED:
+        scopes.popitem(last=False)
 
 
 def _require_no_overlap(tx: Transaction, partition: NewPartition, scope: int) -> None:

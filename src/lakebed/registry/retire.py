@@ -20,11 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from lakebed.core.names import TableName
+    from lakebed.core.partitions import NewPartition
+    from lakebed.registry.connection import Rows
     from lakebed.registry.transaction import LockedTable, Transaction
 
 DEFAULT_GRACE_US = 24 * 3600 * 1_000_000
 _PARTITIONS = "SELECT id, min_event_time, max_event_time FROM partitions WHERE table_id = :table_id AND id IN (:ids*)"
-_KEPT = "SELECT id, row_count FROM table_files WHERE partition_id IN (:ids*) AND retired_seq IS NULL AND id IN (:keeping*)"
+_KEPT = """SELECT f.id, f.row_count FROM table_files f JOIN partitions p ON p.id = f.partition_id
+WHERE f.partition_id IN (:ids*) AND f.retired_seq IS NULL AND f.id IN (:keeping*)
+AND p.schema_hash = :schema_hash AND p.view_instance_id = :instance"""
 _LEAVING = "partition_id IN (:ids*) AND retired_seq IS NULL AND (:keeps = 0 OR NOT id IN (:keeping*))"
 _SUMS = f"""SELECT partition_path, sum(CASE WHEN visible = 1 THEN row_count ELSE 0 END), sum(visible),
 sum(CASE WHEN visible = 1 AND file_size < {SMALL_FILE_BYTES} THEN 1 ELSE 0 END), sum(CASE WHEN visible = 1 THEN file_size ELSE 0 END),
@@ -145,13 +149,23 @@ def retire_expired(tx: Transaction, name: TableName, *, cutoff: int, limit: int 
 
 
 def load_victims(
-    tx: Transaction, table: LockedTable, ids: AbstractSet[int], *, exactly: bool, keeping: AbstractSet[int] = frozenset()
+    tx: Transaction,
+    table: LockedTable,
+    ids: AbstractSet[int],
+    *,
+    exactly: bool,
+    keeping: AbstractSet[int] = frozenset(),
+    kept_by: NewPartition | None = None,
 ) -> Victims:
+    """Refuses when a partition is gone, or when a file to keep is not there under the schema and instance of its new partition."""
     rows = tx.query(_PARTITIONS, {"table_id": table.table_id, "ids": sorted(ids)})
     found = {row[0] for row in rows}
     if exactly and found != ids:
         raise VictimsChangedError(str(table.name), missing=tuple(sorted(ids - found)))
-    kept = tx.query(_KEPT, {"ids": sorted(found), "keeping": sorted(keeping)}) if keeping else []
+    kept: Rows = []
+    if keeping and kept_by is not None:
+        params = {"ids": sorted(found), "keeping": sorted(keeping), "schema_hash": kept_by.schema_hash, "instance": kept_by.instance}
+        kept = tx.query(_KEPT, params)
     if len(kept) != len(keeping):
         gone = keeping - {row[0] for row in kept}
         raise VictimsChangedError(str(table.name), missing=tuple(sorted(gone)), what="files")
