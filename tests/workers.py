@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import random
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builders import ORDERS, fake_file, new_partition, operation
-from lakebed.core.errors import LakebedError, PartitionConflictError
+from lakebed.core.errors import LakebedError
 from lakebed.core.names import TableName
 from lakebed.registry.create import open_registry
 from lakebed.registry.lake_tables import require_table
@@ -80,46 +81,6 @@ def _maybe_change_mind(rng: random.Random) -> None:
         raise InterruptedError
 
 
-def publish_overlapping(url: str, seed: int, tries: int) -> dict[str, Any]:
-    """Random windows into one table: the rows and paths of those that won, and what the losers were told."""
-    rng, won, lost = random.Random(seed), [], []
-    with closing(open_registry(url)) as registry:
-        table = require_table(registry, ORDERS)
-        for _ in range(tries):
-            begin = rng.randrange(60)
-            file = fake_file(rng.randrange(10**6), rows=rng.randint(1, 9))
-            try:
-                done = publish_partition(registry, new_partition(table, file, hours=(begin, begin + rng.randint(1, 4))), operation())
-                won.append((done.partition_id, file.row_count, file.path))
-            except PartitionConflictError as exc:
-                lost.append((exc.wanted, exc.found))
-    return {"won": won, "lost": lost}
-
-
-def read_then_write(url: str, tries: int) -> list[str]:
-    """Codes of the errors met: a read transaction first, then a write on the same connection pool."""
-    errors = []
-    with closing(open_registry(url)) as registry:
-        for number in range(tries):
-            try:
-                with registry.read() as reader:
-                    reader.query("SELECT count(*) FROM table_files")
-                table = require_table(registry, ORDERS)
-                publish_partition(registry, new_partition(table, fake_file(number)), operation())
-            except LakebedError as exc:
-                errors.append(exc.code)
-    return errors
-
-
-def insert_into_all(url: str, tables: list[str], tries: int) -> int:
-    """Inserts of one file, round robin over the tables."""
-    with closing(open_registry(url)) as registry:
-        for number in range(tries):
-            table = require_table(registry, TableName.parse(tables[number % len(tables)]))
-            publish_partition(registry, new_partition(table, fake_file(number)), operation())
-    return tries
-
-
 def hold_write_lock(url: str, table: str) -> None:
     """Be the writer of the table until told otherwise."""
     with closing(open_registry(url)) as registry, registry.write([TableName.parse(table)]):
@@ -128,16 +89,21 @@ def hold_write_lock(url: str, table: str) -> None:
         sys.stdin.readline()
 
 
-def create_same_table(url: str) -> str:
-    from builders import make_table  # noqa: PLC0415 - only here
+def write_without_privileges(url: str) -> str:
+    """The code and message of the error that a process without any privilege gets when it writes."""
+    _drop_privileges()
+    try:
+        with closing(open_registry(url)) as registry, registry.write() as tx:
+            tx.run("DELETE FROM astha_state")
+    except LakebedError as exc:
+        return f"{exc.code}: {exc}"
+    return "written"
 
-    with closing(open_registry(url)) as registry:
-        sys.stdin.readline()
-        try:
-            make_table(registry)
-        except LakebedError as exc:
-            return exc.code
-    return "created"
+
+def _drop_privileges() -> None:
+    """Root without capabilities obeys permission bits as everybody does; for others nothing changes."""
+    header, none = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    ctypes.CDLL(None).capset(header, none)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class Patient:
         return self._connection.query(sql, params or None)[0][0]
 
     def live_path(self, table_id: int = ORDERS_ID) -> str:
-        sql = "SELECT min(file_path) FROM table_files WHERE table_id = :t AND retired_seq IS NULL AND file_type = 'parquet'"
+        sql = "SELECT file_path FROM table_files WHERE table_id = :t AND retired_seq IS NULL AND file_type = 'parquet' ORDER BY id LIMIT 1"
         return str(self.one(sql, t=table_id))
 
     def retired_path(self) -> str:
@@ -355,28 +355,19 @@ def a_lost_range(lake: Patient) -> None:
 
 @found_by("range_unexpected")
 def a_range_of_no_file(lake: Patient) -> None:
-    if lake.is_sqlite:
-        lake.run("INSERT INTO file_ranges (id, scope_low, scope_high, lower, upper) VALUES (8000, 1, 1, 0, 1)")
-    else:
-        lake.run("INSERT INTO file_ranges (id, span) VALUES (8000, box(point(1, 0), point(1, 1)))")
+    lake.run("INSERT INTO file_ranges (id, scope, level, prefix) VALUES (8000, 1, 0, 0)")
 
 
 @found_by("range_unexpected")
 def a_range_of_no_indexed_column(lake: Patient) -> None:
     at = lake.one("SELECT id * 8 + 7 FROM table_files WHERE file_path = :p", p=lake.live_path())
-    if lake.is_sqlite:
-        lake.run("INSERT INTO file_ranges (id, scope_low, scope_high, lower, upper) VALUES (:i, 15, 15, 0, 1)", i=at)
-    else:
-        lake.run("INSERT INTO file_ranges (id, span) VALUES (:i, box(point(15, 0), point(15, 1)))", i=at)
+    lake.run("INSERT INTO file_ranges (id, scope, level, prefix) VALUES (:i, 15, 0, 0)", i=at)
 
 
 @found_by("range_unexpected")
 def a_range_in_another_lane(lake: Patient) -> None:
     at = lake.one("SELECT id * 8 FROM table_files WHERE file_path = :p", p=lake.live_path())
-    if lake.is_sqlite:
-        lake.run("UPDATE file_ranges SET scope_low = 80, scope_high = 80 WHERE id = :i", i=at)
-    else:
-        lake.run("UPDATE file_ranges SET span = box(point(80, 0), point(80, 1)) WHERE id = :i", i=at)
+    lake.run("UPDATE file_ranges SET scope = 80 WHERE id = :i", i=at)
 
 
 @found_by("table_properties")

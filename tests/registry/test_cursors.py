@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from builders import ORDERS, count, fake_file, logical_dump, make_table, publish, within
 
+from builders import ORDERS, count, fake_file, logical_dump, make_table, publish, within
 from lakebed.core.errors import JournalGapError
 from lakebed.core.events import Component
 from lakebed.registry.journal import Cursor, list_cursors, purge_journal, read_changes, read_ends, save_cursor

@@ -7,8 +7,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from builders import make_table
 
+from builders import make_table
 from lakebed.core.errors import TriggersChangedError
 from lakebed.core.events import ROW_TYPES, Operation, RegistryTable
 from lakebed.core.rows import list_changing_columns, list_columns
@@ -145,7 +145,7 @@ def test_every_field_of_the_row_type_is_in_the_images_in_its_order(table: Regist
 
 def _images(ddl: str) -> list[list[str]]:
     """The columns of each JSON image in a trigger, in order."""
-    found = re.findall(r"json(?:_build)?_array\((.*?)\)(?:::text)?, (?=NULL|json|CAST|\n? *\()", ddl, re.DOTALL)
+    found = re.findall(r"json(?:_build)?_array\(((?:[^()]|\([^()]*\))*)\)", ddl)
     return [re.findall(r"(?:NEW|OLD|n|o)\.(\w+)", image) for image in found]
 
 

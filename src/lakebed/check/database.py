@@ -36,7 +36,7 @@ WHERE n.nspname = current_schema() AND NOT (i.indisvalid AND i.indisready) ORDER
 
 def find_damage(scan: Scan) -> Iterator[Finding]:
     if scan.dialect == "sqlite":
-        rows = scan.query("PRAGMA integrity_check", None) + scan.query("SELECT rtreecheck('file_ranges')", None)
+        rows = scan.query("PRAGMA integrity_check", None)
         problems = [line for row in rows for line in str(row[0]).splitlines() if line != "ok"]
     else:
         problems = [f"index {row[0]} is invalid" for row in scan.query(_BAD_INDEXES, None)]

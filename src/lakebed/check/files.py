@@ -64,10 +64,7 @@ _RANGES_OF_NOTHING = (
 )
 _RANGES_TOO_MANY = f"""SELECT f.table_id, f.file_path FROM file_ranges r JOIN table_files f ON f.id = r.id / {_SLOTS}
 WHERE f.table_id IN (:tables*) AND (r.id & {_SLOTS - 1}) >= :slots"""
-_MISPLACED = {
-    "sqlite": f"(r.scope_low > f.table_id * {_SLOTS} + (r.id & {_SLOTS - 1}) OR r.scope_high < f.table_id * {_SLOTS} + (r.id & {_SLOTS - 1}))",
-    "postgresql": f"NOT ((r.span[0])[0] = f.table_id * {_SLOTS} + (r.id & {_SLOTS - 1}) AND (r.span[1])[0] = (r.span[0])[0])",
-}
+_MISPLACED = f"r.scope <> f.table_id * {_SLOTS} + (r.id & {_SLOTS - 1})"
 
 
 def find_ranges(scan: Scan) -> Iterator[Finding]:
@@ -97,7 +94,7 @@ def _find_unexpected(scan: Scan, by_slots: dict[int, list[int]]) -> Iterator[Fin
         message = "an entry of the range index belongs to no indexed column of a file: run `lakebed repair` to drop it"
         yield RANGE_UNEXPECTED.broken(scan.name(table_id), subject, message)
     misplaced = f"SELECT f.table_id, f.file_path, r.id FROM file_ranges r JOIN table_files f ON f.id = r.id / {_SLOTS} WHERE "
-    for table_id, path, range_id in scan.query(misplaced + _MISPLACED[scan.dialect], None):
+    for table_id, path, range_id in scan.query(misplaced + _MISPLACED, None):
         message = (
             f"entry {range_id} of the range index lies outside its table's lane, so queries may miss the file's rows: run `lakebed repair`"
         )

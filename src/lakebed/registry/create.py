@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import sqlite3
 from functools import lru_cache
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING
 from lakebed.core.errors import RegistryNewerError, RegistryOlderError, RegistryRefusedError, TriggersChangedError
 from lakebed.registry.engine import Registry, parse_url
 from lakebed.registry.journal_ddl import hash_triggers, postgres_triggers, sqlite_triggers
-from lakebed.registry.postgres import PostgresBackend
-from lakebed.registry.rules_ddl import postgres_rules, range_index, sqlite_rules
+from lakebed.registry.postgres import PostgresBackend, split_script
+from lakebed.registry.rules_ddl import postgres_rules, sqlite_rules, table_options
 from lakebed.registry.sqlite import SqliteBackend
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def require_known(found: str) -> None:
 
 def statements(dialect: Dialect) -> list[str]:
     """The whole schema of today, in order."""
-    return [*table_ddl(dialect), range_index(dialect), *rules(dialect).values(), *triggers(dialect).values()]
+    return [*table_ddl(dialect), *table_options(dialect), *rules(dialect).values(), *triggers(dialect).values()]
 
 
 def freeze() -> dict[str, dict[str, dict[str, str]]]:
@@ -79,7 +80,7 @@ def freeze() -> dict[str, dict[str, dict[str, str]]]:
     dialects: tuple[Dialect, ...] = ("sqlite", "postgresql")
     return {
         dialect: {
-            "tables": {str(number): ddl for number, ddl in enumerate([*table_ddl(dialect), range_index(dialect)])},
+            "tables": {str(number): ddl for number, ddl in enumerate([*table_ddl(dialect), *table_options(dialect)])},
             "triggers": {**rules(dialect), **triggers(dialect)},
         }
         for dialect in dialects
@@ -127,7 +128,7 @@ def verify_triggers(registry: Registry) -> None:
     """Every rule and journal trigger is there, enabled and unaltered; else writing would lose changes silently."""
     expected = {**rules(registry.dialect), **triggers(registry.dialect)}
     found = _found_sqlite(registry) if registry.dialect == "sqlite" else _found_postgres(registry)
-    wanted = expected if registry.dialect == "sqlite" else {name: _body(ddl) for name, ddl in expected.items() if "$$" in ddl}
+    wanted = expected if registry.dialect == "sqlite" else {name: _postgres_shape(ddl) for name, ddl in expected.items()}
     missing = tuple(sorted(wanted.keys() - found.keys()))
     changed = tuple(sorted(name for name, ddl in wanted.items() if name in found and _squeeze(found[name]) != _squeeze(ddl)))
     # SQLite must trust its schema for JSON inside triggers, so nothing may be there that we did not write
@@ -212,8 +213,16 @@ def _squeeze(ddl: str) -> str:
     return " ".join(ddl.split())
 
 
-def _body(ddl: str) -> str:
-    return ddl.split("$$")[1]
+def _postgres_shape(ddl: str) -> str:
+    """A function's body and its trigger's words in any order, because PostgreSQL tells them in its own; of a constraint its being there."""
+    if "$$" not in ddl:
+        return ""
+    _, body, _ = ddl.split("$$")
+    return _shape(body, split_script(ddl)[-1])
+
+
+def _shape(body: str, declaration: str) -> str:
+    return f"{body} {' '.join(sorted(re.findall(r'[a-z_]+', declaration.lower())))}"
 
 
 def _found_sqlite(registry: Registry) -> dict[str, str]:
@@ -222,8 +231,12 @@ def _found_sqlite(registry: Registry) -> dict[str, str]:
 
 def _found_postgres(registry: Registry) -> dict[str, str]:
     rows = registry.query(
-        "SELECT t.tgname, p.prosrc FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_class c ON c.oid = t.tgrelid "
-        "JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "SELECT t.tgname, p.prosrc, pg_get_triggerdef(t.oid, true) FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid "
+        "JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
         "WHERE n.nspname = current_schema() AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')"
     )
-    return {row[0]: row[1] for row in rows}
+    constraints = registry.query(
+        "SELECT k.conname FROM pg_constraint k JOIN pg_namespace n ON n.oid = k.connamespace "
+        "WHERE n.nspname = current_schema() AND k.contype = 'x'"
+    )
+    return {row[0]: _shape(row[1], row[2]) for row in rows} | {row[0]: "" for row in constraints}

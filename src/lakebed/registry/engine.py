@@ -169,19 +169,19 @@ class Registry:
         return idle
 
     def close(self) -> None:
-        """Close every idle connection; on SQLite under the writers' lock, because the last close checkpoints."""
+        """Close every idle connection; on SQLite under the writers' lock, because the last close checkpoints.
+
+        Where that lock is taken, somebody else has the registry open, and ours is not the last.
+        """
+        if os.getpid() != self._pid:
+            return  # they are the parent's: a goodbye from here would end its sessions
         idle = self.take_idle()
-        if isinstance(self.backend, SqliteBackend) and idle and os.getpid() == self._pid:
-            lock = self.backend.locked()
-            lock.acquire()
-            try:
-                for connection in idle:
-                    connection.close()
-            finally:
-                lock.release()
-        else:
-            for connection in idle:
-                connection.close()
+        if isinstance(self.backend, SqliteBackend) and idle:
+            self.backend.locked().try_acquire()
+        for connection in idle:
+            connection.close()
+        if isinstance(self.backend, SqliteBackend):
+            self.backend.locked().release()
         self.backend.close()
 
     def _list_ids(self, tables: Sequence[TableName | int]) -> list[int]:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import fcntl
 import os
+import random
 import threading
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from lakebed.core.errors import RegistryLockedError, RegistryReadOnlyError, RegistryUnavailableError
+from lakebed.core.errors import LakebedError, RegistryLockedError, RegistryReadOnlyError, RegistryUnavailableError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+_PACE_S = 0.0004
+_SLOW_PACE_S = 0.01
+_PATIENCE_S = 2.0  # a holder that takes longer is not in the middle of a registration
 
 
 class FileLock:
@@ -35,6 +43,18 @@ class FileLock:
             raise
         self._holder = threading.get_ident()
 
+    def try_acquire(self) -> bool:
+        """Whether it was free, without waiting and without an error."""
+        if not self._threads.acquire(blocking=False):
+            return False
+        with suppress(LakebedError):
+            self._fd = self._open() if self._fd is None else self._fd
+            if _try_lock(self._fd):
+                self._holder = threading.get_ident()
+                return True
+        self._threads.release()
+        return False
+
     def release(self) -> None:
         """Release if this thread holds it; a second call does nothing, whoever holds it by then."""
         if self._holder == threading.get_ident() and self._fd is not None:
@@ -56,27 +76,18 @@ class FileLock:
             message = f"the lock file {self._path} cannot be opened: {exc.strerror}"
             raise RegistryUnavailableError(message) from exc
 
-    def _wait(self, tried: int) -> None:
-        """Block in the kernel's queue, which is fair where polling is not; a helper thread makes the wait bounded."""
-        own = self._open()  # not `tried`: a waiter that gave up would later unlock what somebody else of us holds
-        decision, granted, given_up = threading.Lock(), threading.Event(), threading.Event()
+    def _wait(self, fd: int) -> None:
+        """Draw lots at a steady pace. Every waiter tries as often as any other, so nobody starves.
 
-        def block() -> None:
-            fcntl.flock(own, fcntl.LOCK_EX)
-            with decision:
-                if given_up.is_set():
-                    os.close(own)
-                else:
-                    granted.set()
-
-        threading.Thread(target=block, daemon=True, name="lakebed-lock").start()
-        if not granted.wait(self._timeout_s):
-            with decision:
-                if not granted.is_set():
-                    given_up.set()
-                    raise self._timed_out()
-        os.close(tried)
-        self._fd = own
+        Backing off, as SQLite's own busy handler does, favours whoever came last; blocking in the kernel cannot time out.
+        """
+        started = time.monotonic()
+        while not _try_lock(fd):
+            waited = time.monotonic() - started
+            if waited >= self._timeout_s:
+                raise self._timed_out()
+            pace = _PACE_S if waited < _PATIENCE_S else _SLOW_PACE_S
+            time.sleep(pace * (0.5 + random.random()))  # noqa: S311 - to keep the waiters out of step, not to keep a secret
 
     def _timed_out(self) -> RegistryLockedError:
         message = f"another writer held {self._path} for more than {self._timeout_s:.0f} s: find it (it may be stopped) and retry"

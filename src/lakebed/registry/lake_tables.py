@@ -13,6 +13,7 @@ from lakebed.core.schema import Schema, hash_schema, list_obstacles
 from lakebed.core.types import Primitive
 from lakebed.registry.codec import decode_row
 from lakebed.registry.counters import recount
+from lakebed.registry.transaction import ID_BITS
 
 if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
@@ -92,16 +93,26 @@ def create_table(registry: Registry, spec: TableSpec) -> LakeTable:
     registry.forget_table(spec.name)  # another process may have dropped it
     if registry.find_table_id(spec.name) is not None:
         raise TableExistsError(str(spec.name))
-    with registry.write() as tx:
-        table_id = tx.query("INSERT INTO table_seq (last_id) VALUES (1) RETURNING table_id")[0][0]
-        tx.insert(
-            "tables",
-            ("id", "database", "name", "kind", "event_time_field", "last_modified", "created_at"),
-            [(table_id, spec.name.database, spec.name.name, spec.kind, event_field.field_id if event_field else None, tx.now, tx.now)],
-        )
-        _insert_version(
-            tx, spec, metadata_id=(table_id << 40) + 1, table_id=table_id, version=1, standing="serving", indexed=indexed, now=tx.now
-        )
+    try:
+        with registry.write() as tx:
+            table_id = tx.query("INSERT INTO table_seq (last_id) VALUES (1) RETURNING table_id")[0][0]
+            tx.insert(
+                "tables",
+                ("id", "database", "name", "kind", "event_time_field", "last_modified", "created_at"),
+                [(table_id, spec.name.database, spec.name.name, spec.kind, event_field.field_id if event_field else None, tx.now, tx.now)],
+            )
+            _insert_version(
+                tx,
+                spec,
+                metadata_id=(table_id << ID_BITS) + 1,
+                table_id=table_id,
+                version=1,
+                standing="serving",
+                indexed=indexed,
+                now=tx.now,
+            )
+    except TableExistsError as exc:  # somebody took the name since we looked; the constraint does not tell it
+        raise TableExistsError(str(spec.name)) from exc
     return require_table(registry, spec.name)
 
 

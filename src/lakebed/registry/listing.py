@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lakebed.core.rows import TableFiles, list_columns
 from lakebed.core.times import from_micros
 from lakebed.registry.codec import decode_row
+from lakebed.registry.transaction import ID_BITS
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -19,9 +20,9 @@ _PARTITIONS = """SELECT p.id, p.table_id, p.view_instance_id, p.begin_insert_tim
 p.schema_hash, p.source_data_hash, p.lookup_hash, p.fingerprint, p.num_rows, p.partition_format_version, p.updated, p.file_count,
 COALESCE((SELECT sum(f.file_size) FROM table_files f WHERE f.partition_id = p.id AND f.retired_seq IS NULL), 0),
 CASE WHEN p.file_count = 1 THEN (SELECT f.file_path FROM table_files f WHERE f.partition_id = p.id AND f.retired_seq IS NULL) END
-FROM partitions p WHERE p.table_id = :table_id AND p.id > :after ORDER BY p.id LIMIT :limit"""
+FROM partitions p WHERE p.id > :after AND p.id < :beyond ORDER BY p.id LIMIT :limit"""
 _FILES = f"""SELECT {", ".join(list_columns(TableFiles))} FROM table_files
-WHERE table_id = :table_id AND id > :after AND (:retired = 1 OR retired_seq IS NULL) ORDER BY id LIMIT :limit"""
+WHERE id > :after AND id < :beyond AND (:retired = 1 OR retired_seq IS NULL) ORDER BY id LIMIT :limit"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,8 @@ def list_partitions(
     reader: Registry | Reader | Transaction, table_id: int, *, after: int = 0, limit: int = 1_000_000
 ) -> list[PartitionRow]:
     """Partitions in the order they were made; `after` a partition id continues a page."""
-    rows = reader.query(_PARTITIONS, {"table_id": table_id, "after": after, "limit": limit})
+    window = {"after": max(after, table_id << ID_BITS), "beyond": (table_id + 1) << ID_BITS}
+    rows = reader.query(_PARTITIONS, {**window, "limit": limit})
     return [
         PartitionRow(
             partition_id=r[0],
@@ -79,5 +81,6 @@ def list_partitions(
 def list_files(
     reader: Registry | Reader | Transaction, table_id: int, *, retired: bool = False, after: int = 0, limit: int = 1_000_000
 ) -> list[TableFiles]:
-    rows = reader.query(_FILES, {"table_id": table_id, "after": after, "limit": limit, "retired": int(retired)})
+    window = {"after": max(after, table_id << ID_BITS), "beyond": (table_id + 1) << ID_BITS}
+    rows = reader.query(_FILES, {**window, "limit": limit, "retired": int(retired)})
     return [decode_row(TableFiles, row) for row in rows]

@@ -6,12 +6,14 @@ fetch than to find.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import InvalidValueError, TableNotFoundError
 from lakebed.core.times import show
-from lakebed.registry.ranges import OVERLAPS, find_slot, scope_of
+from lakebed.registry.lake_tables import MAX_INDEXED
+from lakebed.registry.ranges import BINS, OVERLAPS, find_slot, position_of, scope_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,9 +126,9 @@ def _add_ranges(reader: Reader, table_id: int, ranges: Sequence[ColumnRange], co
         if slot is None or source != "table_files f" or (wanted.lower_coordinate is None and wanted.upper_coordinate is None):
             continue
         # CROSS JOIN keeps SQLite's planner from starting at the other end
-        source = "file_ranges r CROSS JOIN table_files f"
-        conditions.append(f"f.id = r.id / 8 AND {OVERLAPS[reader.dialect]}")
+        source = f"{BINS[reader.dialect]} CROSS JOIN table_files f"
+        conditions.append(f"f.id = r.id / {MAX_INDEXED} AND {OVERLAPS}")
         params["scope"] = scope_of(table_id, slot)
-        params["low"] = -3.0e38 if wanted.lower_coordinate is None else wanted.lower_coordinate
-        params["high"] = 3.0e38 if wanted.upper_coordinate is None else wanted.upper_coordinate
+        params["low"] = position_of(-math.inf if wanted.lower_coordinate is None else wanted.lower_coordinate)
+        params["high"] = position_of(math.inf if wanted.upper_coordinate is None else wanted.upper_coordinate)
     return source

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -48,6 +49,7 @@ _OVERLAP = """SELECT begin_insert_time, end_insert_time FROM partitions
 WHERE scope_id = :scope AND begin_insert_time < :end AND end_insert_time > :begin LIMIT 1"""
 _REPARENT = "UPDATE table_files SET partition_id = :p, modified_at = :now WHERE id IN (:ids*)"
 _MAX_SCOPES_CACHED = 4096
+_LOCAL = threading.local()
 _MOST_TOGETHER = 16  # a statement per partition path must not become one of unbounded length
 
 
@@ -256,8 +258,16 @@ def _file_parts(tx: Transaction, table: LockedTable, partition: NewPartition, re
     return parts + range_parts(tx, table, list(zip(ids, files, strict=True)))
 
 
+def _compressor() -> zstandard.ZstdCompressor:
+    """One per thread: making one costs as much as compressing a footer."""
+    if not hasattr(_LOCAL, "compressor"):
+        _LOCAL.compressor = zstandard.ZstdCompressor(level=3)
+    found: zstandard.ZstdCompressor = _LOCAL.compressor
+    return found
+
+
 def _footer_parts(tx: Transaction, table: LockedTable, files: Sequence[NewFile]) -> list[Part]:
-    compress = zstandard.ZstdCompressor(level=3).compress
+    compress = _compressor().compress
     rows: list[Sequence[Value]] = [
         (f.path, table.table_id, compress(f.footer.tail), tx.now, PARTITION_FORMAT, f.footer.length, f.footer.num_rows, f.footer.checksum)
         for f in files

@@ -45,13 +45,13 @@ CASE WHEN excluded.expiration > temporary_files.expiration THEN excluded.expirat
 _DELETE = "DELETE FROM partitions WHERE id IN (:ids*)"
 _HASHES = "SELECT schema_hash FROM table_metadata WHERE table_id = :table_id AND standing IN ('serving', 'readable')"
 _BY_KEY = """SELECT id, schema_hash FROM partitions
-WHERE table_id = :table_id AND view_instance_id = :instance AND begin_insert_time = :begin AND end_insert_time = :end"""
+WHERE scope_id IN (SELECT id FROM partition_scopes WHERE table_id = :table_id AND view_instance_id = :instance) AND begin_insert_time = :begin AND end_insert_time = :end"""
 _BY_RANGE = """SELECT id, view_instance_id, begin_insert_time, end_insert_time FROM partitions
-WHERE table_id = :table_id AND begin_insert_time < :end AND end_insert_time > :begin
+WHERE scope_id IN (SELECT id FROM partition_scopes WHERE table_id = :table_id) AND begin_insert_time < :end AND end_insert_time > :begin
 AND (CAST(:instance AS text) IS NULL OR view_instance_id = :instance)
 AND (CAST(:schema_hash AS text) IS NULL OR schema_hash = :schema_hash) ORDER BY begin_insert_time"""
 _EXPIRED = """SELECT id FROM partitions
-WHERE table_id = :table_id AND COALESCE(max_event_time, end_insert_time) < :cutoff ORDER BY begin_insert_time LIMIT :limit"""
+WHERE scope_id IN (SELECT id FROM partition_scopes WHERE table_id = :table_id) AND COALESCE(max_event_time, end_insert_time) < :cutoff ORDER BY begin_insert_time LIMIT :limit"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

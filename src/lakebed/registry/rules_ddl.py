@@ -1,4 +1,4 @@
-"""Rules that span rows: overlap, emptiness, event ranges, and the index of value ranges.
+"""Rules that span rows: overlap, emptiness, event ranges.
 
 They live in the database, so that no writer, ours or another, can break them.
 """
@@ -46,15 +46,8 @@ CREATE TRIGGER partition_has_no_file AFTER INSERT ON table_files
 REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION partition_has_no_file()""",
 }
 
-# Where the values of a file lie: one rectangle per file and indexed column, (scope, scope) x (lower, upper).
-# id = file id * 8 + index slot. It makes planning independent of the number of files in the table.
-_SQLITE_RANGES = "CREATE VIRTUAL TABLE file_ranges USING rtree(id, scope_low, scope_high, lower, upper)"
-_POSTGRES_RANGES = (
-    "CREATE TABLE file_ranges (id bigint PRIMARY KEY, span box NOT NULL);\n"
-    "CREATE INDEX file_ranges_span ON file_ranges USING gist (span);\n"
-    # zstd has done what can be done: a second compression only costs time
-    "ALTER TABLE partition_metadata ALTER COLUMN metadata SET STORAGE EXTERNAL"
-)
+# zstd has done what can be done: a second compression only costs time
+_POSTGRES_OPTIONS = ("ALTER TABLE partition_metadata ALTER COLUMN metadata SET STORAGE EXTERNAL",)
 
 
 def sqlite_rules() -> dict[str, str]:
@@ -65,5 +58,6 @@ def postgres_rules() -> dict[str, str]:
     return dict(_POSTGRES)
 
 
-def range_index(dialect: str) -> str:
-    return _SQLITE_RANGES if dialect == "sqlite" else _POSTGRES_RANGES
+def table_options(dialect: str) -> tuple[str, ...]:
+    """What the declaration cannot say."""
+    return () if dialect == "sqlite" else _POSTGRES_OPTIONS

@@ -51,6 +51,7 @@ _PRAGMAS = (
     "PRAGMA wal_autocheckpoint=4000",  # 16 MB: rarer than the default, so that fewer commits pay for one
 )
 _STANDINGS = "(SELECT group_concat(m.schema_hash || ':' || m.standing) FROM table_metadata m WHERE m.table_id = s.table_id)"
+_BIRTH = threading.Lock()
 _HEADS = f"SELECT {HEAD_COLUMNS}, {_STANDINGS} FROM table_seq s JOIN tables t ON t.id = s.table_id WHERE s.table_id IN (:ids*) ORDER BY s.table_id"
 _HEAD = f"SELECT {HEAD_COLUMNS}, {_STANDINGS} FROM table_seq s JOIN tables t ON t.id = s.table_id WHERE s.table_id = ?"
 
@@ -128,14 +129,7 @@ class SqliteBackend:
             logger.debug("guarded mode for an old SQLite", extra={"action": "open", "version": sqlite3.sqlite_version})
 
     def connect(self) -> SqliteConnection:
-        try:
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # born private, whatever the umask
-            os.close(fd)
-        except PermissionError as exc:
-            raise RegistryReadOnlyError(self.shown_url) from exc
-        except OSError as exc:
-            message = f"the registry {self.shown_url} cannot be opened: {exc.strerror}"
-            raise RegistryUnavailableError(message) from exc
+        self._require_writable()
         try:
             raw = sqlite3.connect(self.path, timeout=self.timeout_s, isolation_level=None, check_same_thread=False, cached_statements=512)
             for pragma in _PRAGMAS:
@@ -143,6 +137,24 @@ class SqliteBackend:
         except sqlite3.Error as exc:
             translate(exc, self.shown_url)
         return SqliteConnection(raw, self.shown_url)
+
+    def _require_writable(self) -> None:
+        """Create the file private, whatever the umask.
+
+        An existing one is never opened here: closing any descriptor of it would cancel the POSIX locks of
+        every connection of this process, and another process could then delete the WAL under them.
+        """
+        try:
+            with _BIRTH:
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            if not os.access(self.path, os.W_OK, effective_ids=True):
+                raise RegistryReadOnlyError(self.shown_url) from None
+        except PermissionError as exc:
+            raise RegistryReadOnlyError(self.shown_url) from exc
+        except OSError as exc:
+            message = f"the registry {self.shown_url} cannot be opened: {exc.strerror}"
+            raise RegistryUnavailableError(message) from exc
 
     def begin_write(self, connection: Connection, table_ids: Sequence[int]) -> tuple[list[TableHead], int | None]:
         raw = _raw(connection)

@@ -155,7 +155,6 @@ PARTITIONS = Table(
     CheckConstraint("min_event_time <= max_event_time", name="partition_event_order"),
     # scope = (table, instance, schema): narrow, and what the overlap constraint of both databases stands on
     Unique("scope_id", "begin_insert_time", "end_insert_time", name="partition_key"),
-    Index("partitions_table", "table_id", "begin_insert_time"),
 )
 
 TABLE_FILES = Table(
@@ -216,6 +215,16 @@ FILE_COLUMNS = Table(
     Column("lower", LargeBinary, nullable=True),
     Column("upper", LargeBinary, nullable=True),
     sqlite_with_rowid=False,
+)
+
+FILE_RANGES = Table(
+    "file_ranges",
+    METADATA,
+    _key(),  # file id * 8 + index slot
+    _int("scope"),
+    _int("level"),
+    _int("prefix"),
+    Index("file_ranges_bin", "scope", "level", "prefix"),
 )
 
 TABLE_STATS = Table(

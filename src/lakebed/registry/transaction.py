@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MAX_READ_S = 300.0
 _MAX_SLOT_LEAD_US = 5 * 60 * 1_000_000
-_ID_BITS = 40  # ids of one lake table: its number in the upper bits, so that they never meet another table's
+ID_BITS = 40  # ids of one lake table: its number in the upper bits, so that they never meet another table's
 _SAVE_SEQ = "UPDATE table_seq SET last_slot = :last_slot, last_id = :last_id WHERE table_id = :table_id"
 
 
@@ -81,7 +81,7 @@ class LockedTable:
         """The first of `count` fresh row ids."""
         first = self.last_id + 1
         self.last_id += count
-        return (self.table_id << _ID_BITS) + first
+        return (self.table_id << ID_BITS) + first
 
 
 class Transaction:

@@ -1,0 +1,147 @@
+"""The connection breaks at the commit: what was done is found out, never guessed, and happens exactly once."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+
+from builders import ORDERS, arrow_rows, count, fake_file, logical_dump, make_table, new_partition, operation, writing_path
+from lakebed.check import check
+from lakebed.core.errors import OutcomeUnknownError, RegistryUnavailableError
+from lakebed.lake import connect
+from lakebed.registry.create import open_registry
+from lakebed.registry.lake_tables import require_table
+from lakebed.registry.operations import require_operation
+from lakebed.registry.publish import publish_partition
+from poolers import BreakingLine, Cut, breaking_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from conftest import Databases
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.operations import Operation
+    from lakebed.registry.publish import Published
+
+_WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
+@pytest.fixture
+def url(databases: Databases) -> Iterator[str]:
+    """PostgreSQL alone: SQLite has no line that could break."""
+    made = databases.new("postgresql")
+    yield made
+    databases.drop(made)
+
+
+@pytest.fixture
+def line(databases: Databases, url: str) -> Iterator[BreakingLine]:
+    with breaking_line(databases.directory, url) as made:
+        yield made
+
+
+@pytest.fixture
+def far(line: BreakingLine, registry: Registry) -> Iterator[Registry]:
+    """The registry at the other end of the line; its table is there."""
+    make_table(registry)
+    with closing(open_registry(line.url)) as opened:
+        yield opened
+
+
+def publish(registry: Registry, number: int, op: Operation) -> Published:
+    return publish_partition(registry, new_partition(require_table(registry, ORDERS), fake_file(number)), op)
+
+
+def wait_for_a_waiter(url: str) -> None:
+    """Until somebody waits for a lock, as the one who looks up an outcome must."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        deadline = time.monotonic() + 20
+        while connection.execute(_WAITING).fetchone() == (0,):
+            assert time.monotonic() < deadline, "nobody waits for the transaction in doubt"
+
+
+@pytest.mark.parametrize("warm", [0, 1, 5])
+def test_a_commit_whose_answer_is_lost_is_a_success_told_once(far: Registry, line: BreakingLine, registry: Registry, warm: int) -> None:
+    """Also when the driver has prepared the commit, and only names it."""
+    for number in range(warm):
+        publish(far, number, operation())
+    line.break_at_commit(Cut.AFTER)
+
+    published = publish(far, 99, operation())
+
+    assert line.cuts == 1
+    assert count(registry, "partitions") == warm + 1
+    assert count(registry, "partitions", f"id = {published.partition_id}") == 1
+    assert check(registry).clean
+
+
+@pytest.mark.parametrize("warm", [0, 1, 5])
+def test_a_commit_that_never_arrived_changed_nothing_and_may_be_repeated(far: Registry, line: BreakingLine, registry: Registry, warm: int) -> None:
+    for number in range(warm):
+        publish(far, number, operation())
+    before, op = logical_dump(registry), operation()
+    line.break_at_commit(Cut.BEFORE)
+
+    with pytest.raises(RegistryUnavailableError, match="nothing was changed: retry"):
+        publish(far, 99, op)
+
+    assert logical_dump(registry) == before
+    assert publish(far, 99, op).file_count == 1
+    assert count(registry, "partitions") == warm + 1
+    assert check(registry).clean
+
+
+@pytest.mark.parametrize("how", [Cut.LATE, Cut.LOST])
+def test_an_outcome_is_looked_up_only_after_the_transaction_in_doubt_has_ended(
+    far: Registry, line: BreakingLine, registry: Registry, url: str, how: Cut
+) -> None:
+    """Looking without waiting for its lock would find nothing, and a retry would do the work twice."""
+    line.break_at_commit(how)
+    with ThreadPoolExecutor(1) as pool:
+        publishing = pool.submit(publish, far, 99, operation())
+        wait_for_a_waiter(url)
+        line.let_go.set()
+
+        if how is Cut.LATE:
+            assert publishing.result().file_count == 1
+        else:
+            with pytest.raises(RegistryUnavailableError, match="nothing was changed"):
+                publishing.result()
+
+    assert count(registry, "partitions") == (how is Cut.LATE)
+    assert check(registry).clean
+
+
+def test_repeating_an_operation_whose_answer_was_lost_gives_its_first_result(far: Registry, line: BreakingLine, registry: Registry) -> None:
+    op = operation()
+    line.break_at_commit(Cut.AFTER)
+    first = publish(far, 99, op)
+
+    assert publish(far, 99, op) == first
+
+    assert count(registry, "partitions") == 1
+    assert check(registry).clean
+
+
+def test_an_outcome_that_cannot_be_looked_up_is_called_unknown_and_nothing_is_cleaned(
+    line: BreakingLine, registry: Registry, tmp_path: Path
+) -> None:
+    """The files may be live: whoever deleted them now would lose rows."""
+    make_table(registry)
+    with connect(line.url, warehouse=str(tmp_path / "warehouse")) as far:
+        with pytest.raises(OutcomeUnknownError) as caught, far.writing(str(ORDERS)) as writing:
+            pq.write_table(arrow_rows(1), writing_path(writing.new_path()))
+            line.break_at_commit(Cut.AFTER, for_good=True)
+            writing.publish()
+        assert Path(writing.paths[0]).exists()
+        line.mend()
+        assert require_operation(registry, caught.value.op_id).state == "registered"
+        assert far.recover() == []
+        assert far.check().clean

@@ -1,0 +1,158 @@
+"""Hot queries use an index on both databases, and their number does not grow with the table."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from builders import LONG, ORDERS, fake_file, make_table, new_partition, operation, publish, within
+from lakebed.core import bounds
+from lakebed.core.names import TableName
+from lakebed.registry import footers, groups, journal, operations, temporary_files
+from lakebed.registry.create import open_backend, open_registry
+from lakebed.registry.engine import Registry
+from lakebed.registry.lake_tables import require_table
+from lakebed.registry.plans import ColumnRange, read_plan
+from lakebed.registry.publish import _OVERLAP, publish_partition
+from lakebed.registry.retire import retire_by_ids
+from lakebed.testing import SteppedBackend, Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from conftest import Databases
+    from lakebed.registry.connection import Rows
+    from lakebed.registry.statements import Dialect
+    from lakebed.registry.transaction import Reader
+
+MANY = 3000
+POINT = ColumnRange(
+    field_id=1,
+    lower=bounds.lower_bound(LONG, 150_500),
+    upper=bounds.upper_bound(LONG, 150_500),
+    lower_coordinate=150500.0,
+    upper_coordinate=150500.0,
+)
+
+
+@dataclass
+class Explained:
+    """A reader that asks the database how it would answer, beside the answer."""
+
+    real: Reader
+    plans: list[str] = field(default_factory=list)
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.real.dialect
+
+    @property
+    def indexed_fields(self) -> dict[int, tuple[int, ...]]:
+        return self.real.indexed_fields
+
+    def __post_init__(self) -> None:
+        if self.dialect == "postgresql":  # so that a scan is left only where no index could serve, whatever the size
+            self.real._connection.run("SET LOCAL enable_seqscan = off")
+
+    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+        how = "EXPLAIN QUERY PLAN " if self.dialect == "sqlite" else "EXPLAIN "
+        self.plans.append("\n".join(str(row[-1]) for row in self.real.query(how + sql, params)))
+        return self.real.query(sql, params)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, databases: Databases) -> Iterator[str]:
+    made = databases.new(request.param)
+    yield made
+    databases.drop(made)
+
+
+@pytest.fixture(scope="module")
+def full(url: str) -> Iterator[Registry]:
+    """A table with thousands of files in many partitions and paths, and another beside it."""
+    registry = open_registry(url)
+    for name in (ORDERS, TableName("shop", "returns")):
+        table = make_table(registry, name)
+        for start in range(0, MANY, 100):
+            files = [fake_file(start + n, partition_path=f"p={(start + n) % 50}") for n in range(100)]
+            publish(registry, table, *files, hours=(start, start + 1))
+    gone = registry.query("SELECT min(id) FROM partitions")[0][0]
+    within(registry, lambda tx: retire_by_ids(tx, ORDERS, {gone}))
+    with registry.write() as tx:
+        tx.send("ANALYZE")
+    yield registry
+    registry.close()
+
+
+def explain(registry: Registry, sql: str, params: dict[str, Any]) -> str:
+    with registry.read() as reader:
+        explained = Explained(reader)
+        explained.query(sql, params)
+    return explained.plans[-1]
+
+
+def test_a_point_query_is_led_by_the_range_index(full: Registry) -> None:
+    with full.read() as reader:
+        explained = Explained(reader)
+        plan = read_plan(explained, ORDERS, ranges=[POINT])  # type: ignore[arg-type]
+
+    assert len(plan.paths) == 1
+    assert "file_ranges_bin" in explained.plans[-1]
+    assert "SCAN f" not in explained.plans[-1]
+    assert "Seq Scan" not in explained.plans[-1]
+
+
+def test_one_partition_path_is_read_from_the_index_of_live_files_alone(full: Registry) -> None:
+    with full.read() as reader:
+        explained = Explained(reader)
+        plan = read_plan(explained, ORDERS, partition_paths=["p=7"])  # type: ignore[arg-type]
+
+    assert len(plan.paths) == MANY // 50 - 2
+    assert "table_files_live" in explained.plans[-1]
+
+
+def test_all_files_are_found_by_the_index_of_live_files(full: Registry) -> None:
+    with full.read() as reader:
+        explained = Explained(reader)
+        read_plan(explained, ORDERS)  # type: ignore[arg-type]
+
+    assert "table_files_live" in explained.plans[-1]
+
+
+PATH = {"path": "/nothing"}
+HOT: dict[str, tuple[str, dict[str, Any], str]] = {
+    "overlap": (_OVERLAP, {"scope": 1, "begin": 5, "end": 6}, "partition"),
+    "operation": (operations._FIND, {"op_id": "0" * 32}, "operations"),
+    "footer": (footers._LOAD, PATH, "partition_metadata"),
+    "journal": (journal._READ, {"table_id": 1, "after": 5, "limit": 10}, "change_log"),
+    "cursors": (journal._CURSORS, {"table_id": 1}, ""),
+    "queue": (temporary_files._FIND, {"now": 5, "limit": 10}, "temporary_files"),
+    "pending files": (f"SELECT 1 FROM table_files WHERE {groups._PENDING} LIMIT 1", {"table_id": 1}, "table_files"),
+}
+
+
+@pytest.mark.parametrize("case", HOT)
+def test_no_hot_query_scans_a_table_that_grows(full: Registry, case: str) -> None:
+    sql, params, table = HOT[case]
+
+    plan = explain(full, sql, params)
+
+    grown = [
+        line for line in plan.splitlines() if ("SCAN" in line and "json_each" not in line and "USING" not in line) or "Seq Scan" in line
+    ]
+    assert not [line for line in grown if table and table in line], plan
+
+
+def test_the_number_of_statements_of_an_insert_does_not_depend_on_the_table(full: Registry, url: str) -> None:
+    counts, steps = [], Steps()
+    with closing(Registry(SteppedBackend(open_backend(url), steps))) as stepped:
+        for table in (require_table(full, ORDERS), make_table(full, TableName("shop", "small"))):
+            for number in range(3):  # the first ones fill caches
+                steps.done.clear()
+                publish_partition(stepped, new_partition(table, fake_file(number)), operation())
+            counts.append(len(steps.done))
+
+    assert counts[0] == counts[1] < 12
