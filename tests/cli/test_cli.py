@@ -13,7 +13,7 @@ from lakebed.lake import connect
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from click.testing import Result
+    from typer.testing import Result
 
 
 @pytest.fixture
