@@ -154,6 +154,8 @@ def compute_concurrent(found: Measurements, scale: Scale) -> list[Figure]:
     for backend, bare_peer, name, goals in (
         ("sqlite", "sqlite_full", "SQLite", (10, 30, 31)),
         ("postgres", "pg", "PostgreSQL", (8, 26, 26)),
+        ("sqlite_capture", "sqlite_full", "SQLite with capture", (10, 30, 31)),
+        ("postgres_capture", "pg", "PostgreSQL with capture", (8, 26, 26)),
     ):
         ours = f"lakebed_{backend}"
         lost = sum(found.list_all(ours, "concurrent", "lost"))

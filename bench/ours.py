@@ -108,17 +108,22 @@ def register_timed(registry: adapter.Registry, number: int, commits: Timings) ->
     commits.time(functools.partial(adapter.publish_one, registry, captured))
 
 
-def concurrent(directory: Path, *, backend: str, writers: int, each: int) -> None:
+def concurrent(directory: Path, *, backend: str, writers: int, each: int, capture: int = 0) -> None:
+    """With `capture` each writer also reads footer, statistics and SHA-256 of its file before the transaction."""
     with new_place(directory, backend, "concurrent") as place:
         with place.open() as registry:
             write_files(adapter.data_directory(registry), range(writers * each))
-        outcome = run_writers(writers, each, functools.partial(prepare_writer, place))
+        outcome = run_writers(writers, each, functools.partial(prepare_writer, place, each, capture))
         with place.open() as registry:
-            outcome.emit(place.peer, adapter.list_file_numbers(registry))
+            outcome.emit(place.peer + ("_capture" if capture else ""), adapter.list_file_numbers(registry))
 
 
-def prepare_writer(place: Place, _writer: int) -> Commit:
-    return functools.partial(adapter.register_one, adapter.open_registry(place.url, place.warehouse))
+def prepare_writer(place: Place, each: int, capture: int, writer: int) -> Commit:
+    registry = adapter.open_registry(place.url, place.warehouse)
+    if capture:
+        return functools.partial(adapter.register_one, registry)
+    captured = {number: adapter.capture_one(registry, number) for number in range(writer * each, (writer + 1) * each)}
+    return lambda number: adapter.publish_one(registry, captured[number])
 
 
 def plan(directory: Path, *, backend: str, files: int, points: int = 200) -> None:

@@ -157,6 +157,8 @@ def list_concurrent(scale: Scale) -> list[Step]:
         Step("peers.ducklake", "concurrent", {"catalog": "postgres", **peer}),
         Step("ours", "concurrent", {"backend": "postgres", **ours}),
         Step("peers.sql", "concurrent", {"backend": "postgres", **ours}),
+        Step("ours", "concurrent", {"backend": "sqlite", **ours, "capture": 1}, once=True),
+        Step("ours", "concurrent", {"backend": "postgres", **ours, "capture": 1}, once=True),
         Step("peers.delta", "concurrent", peer, once=True),
         Step("peers.iceberg", "concurrent", slow, once=True),
         Step("peers.ducklake", "concurrent", {"catalog": "sqlite", **slow}, once=True),
