@@ -217,9 +217,11 @@ def compute_follow(found: Measurements) -> list[Figure]:
         ("sqlite", "SQLite", "sqlite_full", "poll_1ms", {50: (2, 1, 0.7), 99: (5, 2, 1.2)}),
         ("postgres", "PostgreSQL", "pg", "listen_notify", {50: (3, 1.5, 1.3), 99: (8, 4, 3.0)}),
     ):
-        for rank, goal in goals.items():
-            ours = found.find(f"lakebed_{backend}", "follow", f"p{rank}")
-            rows.append(bound(f"commit to consumer p{rank}, {name}", "ms", ours, goal, found.find(peer, "follow", f"{way}_p{rank}")))
+        bare = {rank: found.find(peer, "follow", f"{way}_p{rank}") for rank in goals}
+        for suffix, since in (("_after_commit", "commit"), ("", "begin of the transaction")):
+            for rank, goal in goals.items():
+                ours = found.find(f"lakebed_{backend}", "follow", f"p{rank}{suffix}")
+                rows.append(bound(f"{since} to consumer p{rank}, {name}", "ms", ours, goal, bare[rank]))
     return rows
 
 
