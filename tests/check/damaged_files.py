@@ -1,0 +1,394 @@
+"""Ways to hurt files, footers, the journal and the warehouse, each with the rules that must find it, and no other."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import zstandard
+from patients import DAILY_ID, OLD_ID, ORDERS_ID, Patient, found_by
+
+# -- files -------------------------------------------------------------------------------------
+
+
+@found_by("path_twice", kinds=("postgresql",))
+def a_path_registered_twice(lake: Patient) -> None:
+    lake.run("ALTER TABLE table_files DROP CONSTRAINT table_files_path CASCADE")
+    columns = """partition_id, file_name, file_path, file_size, file_type, partition_path, row_count, checksum, checksum_kind,
+is_compressed, schema_hash, added_seq, retired_seq, created_at, modified_at"""
+    lake.run(
+        f"INSERT INTO table_files (id, table_id, {columns}) SELECT 5, :t, {columns} FROM table_files WHERE file_path = :p",
+        t=OLD_ID,
+        p=lake.retired_path(),
+    )
+
+
+@found_by("file_partition")
+def a_lost_partition(lake: Patient) -> None:
+    lake.run("DELETE FROM partitions WHERE table_id = :t", t=OLD_ID)
+
+
+@found_by("file_partition")
+def a_partition_of_another_schema(lake: Patient) -> None:
+    old = "(SELECT schema_hash FROM table_metadata WHERE table_id = :t AND standing = 'incompatible')"
+    with lake.past_triggers("table_files"):
+        lake.run(f"UPDATE table_files SET schema_hash = 'f00' WHERE table_id = :t AND schema_hash = {old}", t=DAILY_ID)
+    forget_journal(lake, DAILY_ID)
+
+
+@found_by("file_numbers")
+def a_retirement_in_the_future(lake: Patient) -> None:
+    lake.run("UPDATE table_files SET retired_seq = 1000 WHERE file_path = :p", p=lake.retired_path())
+
+
+@found_by("file_numbers", sqlite="database_integrity")
+def a_retirement_before_the_addition(lake: Patient) -> None:
+    lake.drop_check("table_files", "table_files_lifetime")
+    lake.run("UPDATE table_files SET retired_seq = added_seq WHERE file_path = :p", p=lake.retired_path())
+
+
+@found_by("file_groups")
+def a_visible_file_that_left_iceberg(lake: Patient) -> None:
+    lake.run("UPDATE table_files SET removed_group = 2 WHERE file_path = :p", p=lake.live_path())
+
+
+@found_by("file_groups")
+def a_group_that_was_never_drawn(lake: Patient) -> None:
+    lake.run("UPDATE table_files SET added_group = 99 WHERE file_path = :p", p=lake.live_path())
+
+
+@found_by("file_groups", sqlite="database_integrity")
+def groups_in_the_wrong_order(lake: Patient) -> None:
+    lake.drop_check("table_files", "table_files_groups")
+    lake.run("UPDATE table_files SET added_group = 1, removed_group = 1 WHERE retired_seq IS NOT NULL AND table_id = :t", t=ORDERS_ID)
+
+
+@found_by("file_groups")
+def json_in_iceberg(lake: Patient) -> None:
+    lake.run("UPDATE table_files SET added_group = 1 WHERE file_type = 'json'")
+
+
+@found_by("retired_not_queued")
+def a_lost_queue_entry(lake: Patient) -> None:
+    lake.run("DELETE FROM temporary_files WHERE file_path = :p", p=lake.retired_path())
+
+
+@found_by("queued_but_live")
+def a_live_file_in_the_queue(lake: Patient) -> None:
+    lake.run(
+        "INSERT INTO temporary_files (file_path, file_size, table_id, retired_at, expiration, reason) VALUES (:p, 1, :t, 0, 0, 'x')",
+        p=lake.live_path(),
+        t=ORDERS_ID,
+    )
+
+
+@found_by("column_without_file")
+def statistics_of_no_file(lake: Patient) -> None:
+    lake.run("INSERT INTO file_columns (file_id, field_id) VALUES (999, 1)")
+
+
+@found_by("column_statistics")
+def more_nulls_than_values(lake: Patient) -> None:
+    lake.run("UPDATE file_columns SET null_count = value_count + 1 WHERE field_id = 2")
+
+
+@found_by("column_statistics")
+def bounds_in_the_wrong_order(lake: Patient) -> None:
+    lake.run("UPDATE file_columns SET lower = :low WHERE field_id = 1", low=b"\x09")
+
+
+@found_by("range_missing")
+def a_lost_range(lake: Patient) -> None:
+    lake.run("DELETE FROM file_ranges WHERE id = (SELECT id * 8 + 1 FROM table_files WHERE file_path = :p)", p=lake.live_path())
+
+
+@found_by("range_unexpected")
+def a_range_of_no_file(lake: Patient) -> None:
+    lake.run("INSERT INTO file_ranges (id, scope, level, prefix) VALUES (8000, 1, 0, 0)")
+
+
+@found_by("range_unexpected")
+def a_range_of_no_indexed_column(lake: Patient) -> None:
+    at = lake.one("SELECT id * 8 + 7 FROM table_files WHERE file_path = :p", p=lake.live_path())
+    lake.run("INSERT INTO file_ranges (id, scope, level, prefix) VALUES (:i, 15, 0, 0)", i=at)
+
+
+@found_by("range_unexpected")
+def a_range_in_another_lane(lake: Patient) -> None:
+    at = lake.one("SELECT id * 8 FROM table_files WHERE file_path = :p", p=lake.live_path())
+    lake.run("UPDATE file_ranges SET scope = 80 WHERE id = :i", i=at)
+
+
+@found_by("table_properties")
+def properties_that_are_no_json(lake: Patient) -> None:
+    lake.run("UPDATE table_metadata SET properties = 'none' WHERE table_id = :t", t=OLD_ID)
+
+
+# -- footers -----------------------------------------------------------------------------------
+
+
+@found_by("footer_missing")
+def a_lost_footer(lake: Patient) -> None:
+    lake.run("DELETE FROM partition_metadata WHERE file_path = :p", p=lake.live_path())
+
+
+@found_by("footer_missing")
+def a_lost_footer_of_a_retired_file(lake: Patient) -> None:
+    lake.run("DELETE FROM partition_metadata WHERE file_path = :p", p=lake.retired_path())
+
+
+@found_by("footer_without_file", sqlite="foreign_keys")
+def a_footer_of_no_file(lake: Patient) -> None:
+    lake.drop_reference("partition_metadata", "partition_metadata_file")
+    columns = "table_id, metadata, insert_time, partition_format_version, footer_length, num_rows, checksum"
+    sql = f"INSERT INTO partition_metadata (file_path, {columns}) SELECT '/gone', {columns} FROM partition_metadata WHERE file_path = :p"
+    with lake.past_triggers("partition_metadata"):
+        lake.run(sql, p=lake.live_path())
+
+
+@found_by("footer_without_file")
+def a_footer_of_another_table(lake: Patient) -> None:
+    lake.run("UPDATE partition_metadata SET table_id = :t WHERE file_path = :p", t=DAILY_ID, p=lake.live_path())
+
+
+@found_by("footer_bytes")
+def a_damaged_footer(lake: Patient) -> None:
+    lake.run("UPDATE partition_metadata SET metadata = :m WHERE file_path = :p", m=b"not zstd", p=lake.live_path())
+
+
+@found_by("footer_bytes")
+def a_truncated_footer(lake: Patient) -> None:
+    stored = bytes(lake.one("SELECT metadata FROM partition_metadata WHERE file_path = :p", p=lake.live_path()))
+    lake.run("UPDATE partition_metadata SET metadata = :m WHERE file_path = :p", m=stored[:-5], p=lake.live_path())
+
+
+@found_by("footer_bytes")
+def another_footer_of_the_same_length(lake: Patient) -> None:
+    length = lake.one("SELECT footer_length FROM partition_metadata WHERE file_path = :p", p=lake.live_path())
+    packed = zstandard.ZstdCompressor().compress(bytes(length))
+    lake.run("UPDATE partition_metadata SET metadata = :m WHERE file_path = :p", m=packed, p=lake.live_path())
+
+
+@found_by("footer_bytes")
+def a_wrong_footer_length(lake: Patient) -> None:
+    lake.run("UPDATE partition_metadata SET footer_length = footer_length + 1 WHERE file_path = :p", p=lake.live_path())
+
+
+@found_by("footer_bytes")
+def a_wrong_footer_checksum(lake: Patient) -> None:
+    lake.run("UPDATE partition_metadata SET checksum = :c WHERE file_path = :p", c="0" * 64, p=lake.live_path())
+
+
+@found_by("footer_bytes")
+def an_unknown_footer_format(lake: Patient) -> None:
+    lake.run("UPDATE partition_metadata SET partition_format_version = 7 WHERE file_path = :p", p=lake.live_path())
+
+
+@found_by("footer_rows")
+def a_footer_with_wrong_rows(lake: Patient) -> None:
+    lake.run("UPDATE partition_metadata SET num_rows = num_rows + 1 WHERE file_path = :p", p=lake.live_path())
+
+
+# -- the journal -------------------------------------------------------------------------------
+
+
+def forget_journal(lake: Patient, table_id: int) -> None:
+    """As a purge does: afterwards no replay can tell what was changed."""
+    lake.run("DELETE FROM change_log WHERE table_id = :t", t=table_id)
+    lake.run("DELETE FROM subscriber_cursor WHERE table_id = :t", t=table_id)
+    lake.run("UPDATE table_seq SET purged_seq = last_seq WHERE table_id = :t", t=table_id)
+
+
+@found_by("journal_ends")
+def a_horizon_in_the_future(lake: Patient) -> None:
+    lake.run("UPDATE table_seq SET horizon_seq = last_seq + 1 WHERE table_id = :t", t=ORDERS_ID)
+
+
+@found_by("journal_gap")
+def a_gap_in_the_journal(lake: Patient) -> None:
+    lake.run("DELETE FROM change_log WHERE table_id = :t AND seq = 3", t=ORDERS_ID)
+
+
+@found_by("journal_gap")
+def a_lost_last_change(lake: Patient) -> None:
+    lake.run("DELETE FROM change_log WHERE table_id = :t AND seq = (SELECT last_seq FROM table_seq WHERE table_id = :t)", t=DAILY_ID)
+
+
+@found_by("journal_beyond")
+def a_change_beyond_the_end(lake: Patient) -> None:
+    sql = """INSERT INTO change_log (table_id, seq, registry_table, operation, at)
+SELECT table_id, last_seq + 1, 'tables', 'INSERT', 0 FROM table_seq WHERE table_id = :t"""
+    lake.run(sql, t=ORDERS_ID)
+
+
+@found_by("journal_not_purged")
+def a_change_below_the_purge(lake: Patient) -> None:
+    lake.run("INSERT INTO change_log (table_id, seq, registry_table, operation, at) VALUES (:t, 1, 'tables', 'INSERT', 0)", t=OLD_ID)
+
+
+@found_by("cursor_range")
+def a_cursor_beyond_the_end(lake: Patient) -> None:
+    lake.run("UPDATE subscriber_cursor SET seq = 9999 WHERE table_id = :t AND component = 'compactor'", t=ORDERS_ID)
+
+
+@found_by("cursor_range")
+def a_cursor_before_the_beginning(lake: Patient) -> None:
+    lake.run("UPDATE subscriber_cursor SET seq = -1 WHERE table_id = :t AND component = 'compactor'", t=ORDERS_ID)
+
+
+@found_by("cursor_lost")
+def a_cursor_that_was_purged_past(lake: Patient) -> None:
+    lake.run("UPDATE subscriber_cursor SET seq = 1 WHERE table_id = :t AND component = 'compactor'", t=OLD_ID)
+
+
+@found_by("journal_replay")
+def a_change_that_was_not_captured(lake: Patient) -> None:
+    with lake.past_triggers("tables"):
+        lake.run("UPDATE tables SET state = 'degraded' WHERE id = :t", t=ORDERS_ID)
+
+
+@found_by("journal_replay")
+def a_row_that_vanished_without_a_change(lake: Patient) -> None:
+    with lake.past_triggers("table_snapshots"):
+        lake.run("DELETE FROM table_snapshots")
+
+
+@found_by("journal_replay")
+def an_altered_image(lake: Patient) -> None:
+    sql = "UPDATE change_log SET after = replace(after, 'parquet', 'porquet') WHERE table_id = :t AND registry_table = 'table_files' AND seq < 9"
+    lake.run(sql, t=ORDERS_ID)
+
+
+@found_by("journal_replay")
+def an_image_that_cannot_be_read(lake: Patient) -> None:
+    lake.run("UPDATE change_log SET after = '[1, 2' WHERE table_id = :t AND seq = 1", t=ORDERS_ID)
+
+
+@found_by("journal_replay")
+def two_changes_in_the_wrong_order(lake: Patient) -> None:
+    """Updates of one row: their sum is right, their order is not."""
+    swap = "SELECT seq FROM change_log WHERE table_id = :t AND registry_table = 'tables' AND operation = 'UPDATE' ORDER BY seq LIMIT 1"
+    first = lake.one(swap, t=ORDERS_ID)
+    second = lake.one(swap.replace("ORDER BY", "AND seq > :first ORDER BY"), t=ORDERS_ID, first=first)
+    for old, new in ((first, -1), (second, first), (-1, second)):
+        lake.run("UPDATE change_log SET seq = :new WHERE table_id = :t AND seq = :old", t=ORDERS_ID, old=old, new=new)
+
+
+# -- operations and leases ---------------------------------------------------------------------
+
+
+@found_by("operation_stuck")
+def an_operation_nobody_rolls_back(lake: Patient) -> None:
+    lake.run("UPDATE operations SET lease_until = 0 WHERE state = 'writing'")
+
+
+@found_by("operation_result")
+def an_operation_without_its_result(lake: Patient) -> None:
+    lake.run("UPDATE operations SET result = NULL WHERE state = 'registered' AND table_id = :t", t=OLD_ID)
+
+
+@found_by("lease_number")
+def a_lease_on_the_future(lake: Patient) -> None:
+    lake.run("UPDATE lease_numbers SET seq = 9999")
+
+
+@found_by("lease_unknown", sqlite="foreign_keys")
+def a_number_of_no_lease(lake: Patient) -> None:
+    lake.drop_reference("lease_numbers", "lease_numbers_lease")
+    lake.run("DELETE FROM leases")
+
+
+# -- the warehouse -----------------------------------------------------------------------------
+
+
+def flip(path: str, at: int) -> None:
+    content = bytearray(Path(path).read_bytes())
+    content[at] ^= 1
+    Path(path).write_bytes(content)
+
+
+@found_by("file_missing")
+def a_missing_file(lake: Patient) -> None:
+    Path(lake.live_path()).unlink()
+
+
+@found_by("file_missing")
+def a_missing_retired_file(lake: Patient) -> None:
+    Path(lake.retired_path()).unlink()
+
+
+@found_by("file_missing")
+def a_missing_json_file(lake: Patient) -> None:
+    Path(lake.one("SELECT file_path FROM table_files WHERE file_type = 'json'")).unlink()
+
+
+@found_by("file_place")
+def a_directory_in_place_of_a_file(lake: Patient) -> None:
+    Path(lake.live_path()).unlink()
+    Path(lake.live_path()).mkdir()
+
+
+@found_by("file_place")
+def a_symlink_in_place_of_a_file(lake: Patient) -> None:
+    place = Path(lake.live_path())
+    place.rename(lake.storage.paths.root + "/../moved")
+    place.symlink_to("/etc/passwd")
+
+
+@found_by("file_place")
+def a_path_outside_the_warehouse(lake: Patient) -> None:
+    with lake.past_triggers("table_files"):
+        lake.run("UPDATE table_files SET file_path = '/etc/passwd' WHERE file_type = 'json'")
+    forget_journal(lake, ORDERS_ID)
+    for left in Path(lake.storage.paths.root).rglob("*.json"):
+        left.unlink()
+
+
+@found_by("file_size")
+def a_truncated_file(lake: Patient) -> None:
+    content = Path(lake.live_path()).read_bytes()
+    Path(lake.live_path()).write_bytes(content[: len(content) // 2])
+
+
+@found_by("file_size")
+def a_longer_file(lake: Patient) -> None:
+    Path(lake.live_path()).write_bytes(Path(lake.live_path()).read_bytes() + b"PAR1")
+
+
+@found_by("file_tail")
+def a_flipped_bit_in_the_tail(lake: Patient) -> None:
+    flip(lake.live_path(), -30)
+
+
+@found_by("file_tail")
+def a_flipped_bit_in_the_magic(lake: Patient) -> None:
+    flip(lake.retired_path(), -1)
+
+
+@found_by("file_checksum", deep=True)
+def a_flipped_bit_in_the_rows(lake: Patient) -> None:
+    flip(lake.live_path(), 6)
+
+
+@found_by("file_checksum")
+def a_footer_checksum_that_differs_from_the_file_row(lake: Patient) -> None:
+    with lake.past_triggers("table_files"):
+        lake.run("UPDATE table_files SET checksum_kind = 'footer-sha256' WHERE table_id = :t", t=OLD_ID)
+
+
+@found_by("unregistered_file")
+def an_extra_file(lake: Patient) -> None:
+    Path(lake.live_path()).with_name("part-99999.parquet").write_bytes(b"nobody knows me")
+
+
+@found_by("unregistered_file")
+def a_rolled_back_operation_that_left_a_file(lake: Patient) -> None:
+    lake.run("UPDATE operations SET state = 'rolled_back' WHERE state = 'writing'")
+
+
+@found_by("unregistered_file")
+def a_file_beside_an_open_intent(lake: Patient) -> None:
+    staging = lake.one("SELECT staging_path FROM operations WHERE state = 'writing'")
+    beside = Path(f"{staging}0")
+    beside.mkdir()
+    (beside / "part-00000.parquet").write_bytes(hashlib.sha256(b"").digest())
