@@ -37,7 +37,8 @@ from lakebed.registry.snapshots import NewSnapshot, add_snapshot, expire_snapsho
 from lakebed.registry.temporary_files import claim_expired, finalize_deleted, release_failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    import random
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from lakebed.core.errors import LakebedError
@@ -106,6 +107,7 @@ class Table:
     gone: list[int] = field(default_factory=list)
     files: dict[int, File] = field(default_factory=dict)
     finalized: set[int] = field(default_factory=set)
+    last_seq: int = 0
     last_slot: int = 0
     last_group: int = 0
     committed_group: int = 0
@@ -122,10 +124,6 @@ class Table:
     @property
     def staged(self) -> str | None:
         return next((h for h, standing in self.standings.items() if standing == "staged"), None)
-
-    @property
-    def last_seq(self) -> int:
-        return max(self.live_at)
 
     def live(self) -> list[File]:
         return [f for f in self.files.values() if f.retired_seq is None]
@@ -408,10 +406,13 @@ class History:
     # -- what must be equal after every move --------------------------------------------------
 
     def note(self) -> None:
-        """Remember what is live at the number that each journal has reached."""
+        """Remember what is live from the first number of the last transaction on to the one that each journal has reached."""
         ends = read_ends(self.registry)
         for table in self.tables:
-            table.live_at[ends[table.table_id]] = frozenset(f.file_id for f in table.live())
+            if (reached := ends[table.table_id]) > table.last_seq:
+                live = frozenset(f.file_id for f in table.live())
+                table.live_at |= {table.last_seq + 1: live, reached: live}
+                table.last_seq = reached
 
     def compare(self) -> None:
         for table in self.tables:
@@ -495,7 +496,7 @@ class History:
             files=tuple(self._make_file(shape) for shape in shapes),
             instance=scope.instance,
             insert_range=insert_range,
-            event_range=(event, event + 1000) if shapes else None,
+            event_range=(event - 1000, event) if shapes else None,
         )
 
     def _make_file(self, shape: FileShape) -> NewFile:
@@ -613,3 +614,54 @@ def _sums(files: Sequence[File]) -> tuple[int, int, int, int]:
     """Rows, files, small files, bytes."""
     small = sum(not f.shape.is_large for f in files)
     return sum(f.shape.rows for f in files), len(files), small, sum(f.size_bytes for f in files)
+
+
+def wander(history: History, chance: random.Random, moves: int) -> Iterator[None]:
+    """A random history that depends on nothing but `chance`: every kind of move, refused ones too; pauses after each."""
+    for is_view in (False, True, False):
+        history.create(is_view=is_view)
+        history.note()
+    for _ in range(moves):
+        _move(history, chance.choice(history.tables), chance)
+        history.note()
+        yield
+
+
+def _move(history: History, table: Table, chance: random.Random) -> None:
+    hours = (begin := chance.randrange(9), begin + chance.randrange(1, 4))
+    instance, grace_us = chance.choice(INSTANCES), chance.choice([0, HOUR, 24 * HOUR])
+    shapes = [
+        FileShape(chance.randrange(1, 6), chance.choice(PARTITION_PATHS), chance.random() < 0.3, chance.random() < 0.2)
+        for _ in range(chance.randrange(4))
+    ]
+    publishing: list[Callable[[], None]] = [
+        lambda: history.publish(table, shapes, hours=hours, instance=instance, use_staged=chance.random() < 0.5),
+        lambda: history.publish(table, shapes, hours=None, instance=instance),
+    ]
+    others: list[Callable[[], None]] = [
+        lambda: history.seal(table),
+        lambda: history.commit_groups(table, behind=chance.randrange(3)),
+        lambda: history.expire_snapshots(table, keep=min(1, len(table.snapshots))),
+        lambda: history.stage(table) if table.is_view else history.evolve(table),
+        lambda: history.promote(table),
+        lambda: history.hold(chance.choice(READERS), [table], ttl_us=HOUR),
+        lambda: history.end(chance.choice(READERS)),
+        lambda: history.clock.advance(seconds=chance.choice([1e-6, 1800.0, 30 * 3600.0])),
+        lambda: history.clean(limit=chance.choice([2, 100]), refused=chance.randrange(2)),
+        lambda: history.swap_stale(table, pick=chance.randrange(9)),
+        lambda: history.publish_into_unserved(table),
+        lambda: history.publish_a_known_path(table),
+        lambda: history.retire_unknown_key(table),
+        lambda: history.retire_range(table, hours, instance=chance.choice([None, instance]), grace_us=grace_us),
+        lambda: history.retire_old(table, hour=chance.randrange(6), grace_us=grace_us),
+    ]
+    if table.partitions:
+        one = chance.choice(list(table.partitions.values()))
+        alike = sorted((p for p in table.partitions.values() if p.scope == one.scope), key=lambda p: p.insert_range.begin)
+        others += [
+            lambda: history.swap(table, alike[: chance.randrange(1, 4)], shapes, keep=chance.randrange(3)),
+            lambda: history.swap(table, alike[-1:], shapes, keep=chance.randrange(2)),
+            lambda: history.retire_key(table, one, name_schema=chance.random() < 0.5, grace_us=grace_us),
+            lambda: history.retire_ids(table, alike[:2], add_gone=chance.random() < 0.3, exactly=chance.random() < 0.5, grace_us=grace_us),
+        ]
+    chance.choice(publishing if chance.random() < 0.4 else others)()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SOCKET = ".s.PGSQL.5432"
-_PARSE, _BIND, _SYNC, _QUERY, _TERMINATE = b"P", b"B", b"S", b"Q", b"X"
+_PARSE, _BIND, _FLUSH, _SYNC, _QUERY, _TERMINATE = b"P", b"B", b"H", b"S", b"Q", b"X"
 _COMPLETE, _READY = b"C", b"Z"
 _PROTOCOL = 196608  # 3.0
 _IDLE = b"I"
@@ -150,7 +150,8 @@ class BreakingLine:
 
     def serve(self, client: Wire) -> None:
         if self._broken and self._armed is None:
-            return client.cut()
+            client.cut()
+            return
         server = dial(self.server)
         answers = threading.Thread(target=self._answer, args=(client, server), name="pooler-answers")
         answers.start()
@@ -169,7 +170,8 @@ class BreakingLine:
             message = client.receive()
             if is_commit(message, commits) and (how := self._take()) is not None:
                 if how is not Cut.AFTER:
-                    return self._part(client, server, how, message)
+                    self._part(client, server, how, message)
+                    return
                 self._silenced.add(server)
             server.send(message)
 
@@ -227,8 +229,9 @@ class TransactionPooler:
 
     server: Wire
     greeting: list[Message]
-    lent: int = 0
+    handed_over: int = 0
     _owner: Wire | None = None
+    _last: Wire | None = None
     _unanswered: int = 0
     _unfinished: bool = False
     _turn: threading.Condition = field(default_factory=threading.Condition)
@@ -243,10 +246,12 @@ class TransactionPooler:
 
     def _forward(self, client: Wire, message: Message) -> None:
         with self._turn:
+            if message[0] == _FLUSH and (self._owner is not client or not self._unfinished):
+                return  # asks for answers that a sync has brought already
             while self._owner not in (None, client):
                 self._turn.wait()
-            self.lent += self._owner is None
-            self._owner = client
+            self.handed_over += self._last is not client
+            self._owner = self._last = client
             self._unfinished = message[0] not in (_SYNC, _QUERY)
             self._unanswered += not self._unfinished
             self.server.send(message)

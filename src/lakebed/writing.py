@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakebed.core import fingerprints
-from lakebed.core.errors import LakebedError, OutcomeUnknownError
+from lakebed.core.errors import LakebedError, OperationConflictError, OutcomeUnknownError
 from lakebed.core.ids import make_op_id
 from lakebed.core.names import GLOBAL_INSTANCE
 from lakebed.core.partitions import NewPartition
@@ -80,7 +80,8 @@ def open_writing(registry: Registry, storage: Storage, table: LakeTable, *, kind
         raise
     except BaseException as exc:
         if writing.published is None:
-            roll_back(registry, storage, table, op_id, directory, error=f"{type(exc).__name__}: {exc}")
+            with suppress(OperationConflictError):  # interrupted behind its commit, or recovered by another: nothing is ours to undo
+                roll_back(registry, storage, table, op_id, directory, error=f"{type(exc).__name__}: {exc}")
         raise
     if writing.published is None:
         roll_back(registry, storage, table, op_id, directory, error="the writer published nothing")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from builders import SCHEMA, TableName, logical_dump
+from builders import ORDERS, SCHEMA, logical_dump
 from lakebed.lake import Lake, connect
 from lakebed.registry.create import open_backend
 from lakebed.registry.engine import Registry
@@ -42,7 +42,6 @@ FORKS.set_forkserver_preload(["lakebed.testing", "lakebed.registry.tables", "pya
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)  # every lease and claim of the dead has run out, no grace period has
-ORDERS = TableName("shop", "orders")
 # drawn at random by every run: operation ids (their first 48 bits are the clock's) and fingerprints
 _DRAWN = re.compile(r"\b[0-9a-f]{32}\b", re.ASCII)
 
@@ -77,10 +76,9 @@ class FineConnection(SteppedConnection):
     """What SQLite gets one after the other is a step each."""
 
     def together(self, parts: Sequence[Part]) -> None:
-        if self.dialect == "postgresql":
-            return super().together(parts)
-        for part in parts:
-            super().together([part])
+        batches = [parts] if self.dialect == "postgresql" else [[part] for part in parts]
+        for batch in batches:
+            super().together(batch)
 
 
 class FineBackend(SteppedBackend):

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from killing import NOW, staged, state_of, stride
 
 from builders import ORDERS, count, within, write_partition
-from killing import NOW, staged, state_of, stride
 from lakebed.registry.retire import retire_by_ids
 from lakebed.registry.temporary_files import claim_expired
 from lakebed.testing import kill_self
@@ -17,8 +17,9 @@ from lakebed.testing import kill_self
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
-    from conftest import Databases
     from killing import Stage, State
+
+    from conftest import Databases
     from lakebed.lake import Lake
     from lakebed.testing import Steps
 

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 import zstandard
+from killing import staged, state_of, stride
 
 from builders import ORDERS, count, write_partition
-from killing import staged, state_of, stride
 from lakebed.registry.footers import load_footer, migrate_footers
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from conftest import Databases
     from killing import Stage
+
+    from conftest import Databases
     from lakebed.lake import Lake
     from lakebed.testing import Steps
 

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
+from killing import LATER, NOW, staged, state_of, stride
 
 from builders import ORDERS, arrow_rows, write_partition, writing_path
-from killing import LATER, NOW, staged, state_of, stride
 from lakebed.testing import kill_self
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from conftest import Databases
     from killing import Stage
+
+    from conftest import Databases
     from lakebed.lake import Lake
     from lakebed.testing import Steps
 

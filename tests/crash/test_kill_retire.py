@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from killing import staged, state_of, stride
 
 from builders import ORDERS, insert_hours, within, write_partition
-from killing import staged, state_of, stride
 from lakebed.core.times import from_micros
 from lakebed.registry.retire import retire_by_ids, retire_expired
 
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from conftest import Databases
     from killing import Stage
+
+    from conftest import Databases
     from lakebed.lake import Lake
     from lakebed.testing import Steps
 

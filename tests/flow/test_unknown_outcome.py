@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -24,8 +23,10 @@ from poolers import BreakingLine, Cut, breaking_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from conftest import Databases
+    from lakebed.lake import Lake
     from lakebed.registry.engine import Registry
     from lakebed.registry.operations import Operation
     from lakebed.registry.publish import Published
@@ -83,7 +84,9 @@ def test_a_commit_whose_answer_is_lost_is_a_success_told_once(far: Registry, lin
 
 
 @pytest.mark.parametrize("warm", [0, 1, 5])
-def test_a_commit_that_never_arrived_changed_nothing_and_may_be_repeated(far: Registry, line: BreakingLine, registry: Registry, warm: int) -> None:
+def test_a_commit_that_never_arrived_changed_nothing_and_may_be_repeated(
+    far: Registry, line: BreakingLine, registry: Registry, warm: int
+) -> None:
     for number in range(warm):
         publish(far, number, operation())
     before, op = logical_dump(registry), operation()
@@ -130,17 +133,22 @@ def test_repeating_an_operation_whose_answer_was_lost_gives_its_first_result(far
     assert check(registry).clean
 
 
+def write_until_it_breaks(lake: Lake, line: BreakingLine) -> None:
+    with lake.writing(str(ORDERS)) as writing:
+        pq.write_table(arrow_rows(1), writing_path(writing.new_path()))
+        line.break_at_commit(Cut.AFTER, for_good=True)
+        writing.publish()
+
+
 def test_an_outcome_that_cannot_be_looked_up_is_called_unknown_and_nothing_is_cleaned(
     line: BreakingLine, registry: Registry, tmp_path: Path
 ) -> None:
     """The files may be live: whoever deleted them now would lose rows."""
     make_table(registry)
     with connect(line.url, warehouse=str(tmp_path / "warehouse")) as far:
-        with pytest.raises(OutcomeUnknownError) as caught, far.writing(str(ORDERS)) as writing:
-            pq.write_table(arrow_rows(1), writing_path(writing.new_path()))
-            line.break_at_commit(Cut.AFTER, for_good=True)
-            writing.publish()
-        assert Path(writing.paths[0]).exists()
+        with pytest.raises(OutcomeUnknownError) as caught:
+            write_until_it_breaks(far, line)
+        assert len(list(tmp_path.rglob("*.parquet"))) == 1
         line.mend()
         assert require_operation(registry, caught.value.op_id).state == "registered"
         assert far.recover() == []

@@ -44,7 +44,7 @@ from lakebed.registry.wakeup import Follower
 from lakebed.testing import SteppedBackend, Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from multiprocessing.context import ForkServerContext
     from multiprocessing.synchronize import Barrier
 
@@ -233,7 +233,10 @@ def assert_dense(seen: list[tuple[int, int, str | None]], registry: Registry) ->
 
 
 def test_of_two_that_create_one_name_at_once_the_second_is_told_the_name(registry: Registry, url: str) -> None:
-    steps = Steps(at=2, act=lambda _: make_table(registry) and None)
+    def overtake(_: str) -> None:
+        make_table(registry)
+
+    steps = Steps(at=2, act=overtake)
     with closing(Registry(SteppedBackend(open_backend(url), steps))) as slower:
         with pytest.raises(TableExistsError, match=r"shop\.orders exists already"):
             make_table(slower)
@@ -315,7 +318,7 @@ def clean_up(url: str, warehouse: str) -> tuple[int, int]:
 
 
 @pytest.fixture
-def retired(lake: Lake) -> Iterator[list[Path]]:
+def retired(lake: Lake) -> list[Path]:
     """Sixty real files past their grace."""
     make_table(lake.registry)
     ids = {write_partition(lake, n, files=6).partition_id for n in range(0, 100, 10)}

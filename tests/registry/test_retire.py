@@ -36,6 +36,7 @@ from lakebed.registry.footers import load_footer
 from lakebed.registry.listing import list_files, list_partitions
 from lakebed.registry.publish import publish_partition
 from lakebed.registry.retire import Retired, retire_by_ids, retire_by_key, retire_by_range, retire_expired
+from lakebed.registry.temporary_files import queue_files
 
 if TYPE_CHECKING:
     from lakebed.core.names import TableName
@@ -230,6 +231,19 @@ def test_files_are_queued_with_the_grace_period(timed_registry: Registry, clock:
     assert timed_registry.query("SELECT retired_at, expiration, reason, file_size FROM temporary_files") == [
         (clock.micros, clock.micros + 7_000_000, "test", 20_000)
     ]
+
+
+@pytest.mark.parametrize(("queued_s", "grace_s"), [(9, 5), (5, 9)])
+def test_a_file_that_was_queued_before_keeps_the_later_expiry(
+    timed_registry: Registry, clock: FixedClock, queued_s: int, grace_s: int
+) -> None:
+    file = fake_file(1)
+    done = publish(timed_registry, make_table(timed_registry), file)
+    within(timed_registry, lambda tx: queue_files(tx, 1, {file.path: 1}, reason="early", grace_us=queued_s * 1_000_000))
+
+    within(timed_registry, lambda tx: retire_by_ids(tx, ORDERS, {done.partition_id}, grace_us=grace_s * 1_000_000))
+
+    assert timed_registry.query("SELECT file_path, expiration FROM temporary_files") == [(file.path, clock.micros + 9_000_000)]
 
 
 def test_a_negative_grace_period_is_refused(registry: Registry) -> None:

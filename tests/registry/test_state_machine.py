@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from builders import HOUR, START
-from histories import INSTANCES, PARTITION_PATHS, READERS, FileShape, History
+from builders import HOUR, START, micros_of
+from histories import INSTANCES, PARTITION_PATHS, READERS, FileShape, History, wander
 from lakebed.check import check
 from lakebed.registry.create import open_registry
 from lakebed.testing import FixedClock
@@ -19,6 +20,7 @@ from lakebed.testing import FixedClock
 if TYPE_CHECKING:
     from conftest import Databases
     from histories import Partition, Table
+    from lakebed.registry.engine import Registry
 
 PICK = st.integers(0, 60)
 SHAPES = st.lists(
@@ -67,8 +69,10 @@ class RegistryMachine(RuleBasedStateMachine):
     def has_retired(self) -> bool:
         return bool(self.history.queue)
 
-    @initialize(reader=st.sampled_from([None, *READERS]), behind=st.integers(0, 2), hours=st.sampled_from([0, 30]))
-    def begin(self, reader: str | None, behind: int, hours: int) -> None:
+    @initialize(
+        reader=st.sampled_from([None, *READERS]), is_promoted=st.booleans(), behind=st.integers(0, 2), hours=st.sampled_from([0, 30])
+    )
+    def begin(self, reader: str | None, is_promoted: bool, behind: int, hours: int) -> None:  # noqa: FBT001 - Hypothesis passes by name
         """Where everything can happen next: sealed, staged, leased, retired and committed files of both kinds of table."""
         history = self.history
         for is_view in (False, True):
@@ -80,20 +84,25 @@ class RegistryMachine(RuleBasedStateMachine):
                 history.note()
             history.seal(table)
             history.note()
+            history.commit_groups(table, behind=0)
+            history.note()
             if reader is not None:
                 history.hold(reader, [table], ttl_us=48 * HOUR)
-            self._stage(table)
+            if is_view:
+                self._stage(table, is_promoted=is_promoted)
             history.retire_key(table, self.one(table, 0), name_schema=True, grace_us=0)
             history.note()
             history.commit_groups(table, behind=behind)
             history.note()
         self.clock.advance(seconds=hours * 3600)
 
-    def _stage(self, table: Table) -> None:
-        if table.is_view:
-            self.history.stage(table)
-            self.history.note()
-            self.history.publish(table, [FileShape(), FileShape(is_json=True)], hours=(1, 2), use_staged=True)
+    def _stage(self, table: Table, *, is_promoted: bool) -> None:
+        self.history.stage(table)
+        self.history.note()
+        self.history.publish(table, [FileShape(), FileShape(is_json=True)], hours=(1, 2), use_staged=True)
+        self.history.note()
+        if is_promoted:
+            self.history.promote(table)
             self.history.note()
 
     @rule(is_view=st.booleans())
@@ -212,6 +221,15 @@ def test_any_history_leaves_the_registry_as_the_model_says(databases: Databases,
     run_state_machine_as_test(
         machine(databases, kind), settings=settings(max_examples=12, stateful_step_count=25, suppress_health_check=SUPPRESSED)
     )
+
+
+def test_a_long_history_is_as_the_model_says_after_every_move(timed_registry: Registry, clock: FixedClock, kind: str) -> None:
+    clock.micros = micros_of(START) + 4 * HOUR
+    history = History(timed_registry, clock)
+
+    for _ in wander(history, random.Random(kind), 150):
+        history.compare()
+        assert check(timed_registry, None).clean
 
 
 @pytest.mark.long

@@ -11,9 +11,7 @@ import pytest
 
 import workers
 from builders import fake_file, make_table, publish
-from lakebed.core.events import Operation, RegistryTable
-from lakebed.core.names import TableName
-from lakebed.core.rows import TableFiles
+from lakebed.core.events import RegistryTable
 from lakebed.registry.journal import read_changes, read_ends
 from lakebed.registry.wakeup import Follower, PostgresHints, open_hints
 
@@ -136,31 +134,3 @@ def test_a_follower_whose_connection_is_cut_goes_on_by_sweeping(registry: Regist
         assert follower.wait(1.0)
 
         assert any(e.table is RegistryTable.TABLE_FILES for e in follower.poll())
-
-
-TABLES = [f"shop.t{n}" for n in range(4)]
-
-
-def test_sixteen_writers_that_roll_back_at_random_lose_and_reorder_nothing(registry: Registry, url: str) -> None:
-    """Four processes with four threads each on four tables, followed while they write."""
-    for name in TABLES:
-        make_table(registry, TableName.parse(name))
-    ids = {registry.require_table_id(TableName.parse(name)): name for name in TABLES}
-    stop = threading.Event()
-    seen: list[Event[Row]] = []
-    with closing(Follower(registry)) as follower:
-        thread = threading.Thread(target=lambda: seen.extend(follower.follow(stop)))
-        thread.start()
-        started = [workers.run("publish_with_rollbacks", url, TABLES, seed * 100, 4, 8) for seed in range(4)]
-        answers = [workers.answer(worker) for worker in started]
-        while follower.positions != read_ends(registry):
-            time.sleep(0.01)
-        stop.set()
-        thread.join()
-
-    for table_id, name in ids.items():
-        own = [e for e in seen if e.table_id == table_id]
-        assert [e.sequence for e in own] == list(range(1, read_ends(registry)[table_id] + 1))
-        added = [e.data for e in own if e.operation is Operation.INSERT and isinstance(e.data, TableFiles)]
-        assert sorted(f.file_path for f in added) == sorted(path for a in answers for path in a[name])
-        assert [f.added_seq for f in added] == sorted(f.added_seq for f in added)

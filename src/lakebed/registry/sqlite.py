@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sqlite3
 import stat
 import threading
@@ -240,7 +241,11 @@ def _raw(connection: Connection) -> sqlite3.Connection:
 
 
 def _require_fit_place(path: Path) -> None:
-    if path.exists():
+    try:
+        exists = path.exists()
+    except PermissionError as exc:  # of a directory on the way
+        raise RegistryReadOnlyError(f"sqlite:///{path}") from exc
+    if exists:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
             message = f"the registry {path} is no regular file"
@@ -258,14 +263,17 @@ def _require_fit_place(path: Path) -> None:
 
 
 def _file_system(directory: Path) -> str:
-    """The type of the deepest mount that holds `directory`; empty where the system does not tell."""
+    """Empty where the system does not tell."""
     mounts = Path("/proc/self/mounts")
-    if not mounts.exists():
-        return ""
-    where = str(directory.resolve())
+    return find_mount_kind(mounts.read_text(errors="replace"), str(directory.resolve())) if mounts.exists() else ""
+
+
+def find_mount_kind(mounts: str, where: str) -> str:
+    """The type of the deepest mount that holds `where`, from the text of /proc/self/mounts."""
     best, kind = "", ""
-    for line in mounts.read_text(errors="replace").splitlines():
-        _, point, found, *_ = line.split(" ")
+    for line in mounts.splitlines():
+        _, escaped, found, *_ = line.split(" ")
+        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), escaped)  # a blank is written as \040
         if (where == point or where.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
             best, kind = point, found
     return kind

@@ -1,0 +1,115 @@
+"""PostgreSQL: sessions that end, locks of other programs, and secrets that stay secret."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from builders import fake_file, logical_dump, make_table, publish
+from lakebed.core.errors import LakebedError, RegistryLockedError, RegistryUnavailableError, StorageFullError
+from lakebed.registry.create import open_registry
+from lakebed.registry.postgres import translate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from conftest import Databases
+
+CANARY = "s3cret-canary"
+END_OTHERS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+
+
+@pytest.fixture
+def postgres(databases: Databases) -> Iterator[str]:
+    url = databases.new("postgresql")
+    yield url
+    databases.drop(url)
+
+
+@pytest.mark.parametrize("lock", [b"SELECT * FROM table_seq FOR UPDATE", b"LOCK TABLE table_files IN ACCESS EXCLUSIVE MODE"])
+def test_a_lock_of_another_program_is_waited_for_no_longer_than_told(postgres: str, lock: bytes) -> None:
+    with closing(open_registry(postgres, timeout_s=0.3)) as registry, psycopg.connect(postgres) as other:
+        table = make_table(registry)
+        before = logical_dump(registry)
+        other.execute(lock)
+
+        with pytest.raises(RegistryLockedError, match="find it in pg_stat_activity, end its transaction and retry"):
+            publish(registry, table, fake_file(1))
+
+        other.rollback()
+        assert logical_dump(registry) == before
+        publish(registry, table, fake_file(1))
+
+
+def test_the_bound_on_waiting_is_the_transactions_own(postgres: str) -> None:
+    """A pooler lends the session to others: nothing of ours may stay in it."""
+    with closing(open_registry(postgres, timeout_s=7)) as registry:
+        with registry.write() as tx:
+            assert tx.query("SHOW lock_timeout") == [("7s",)]
+
+        assert registry.query("SHOW lock_timeout") == [("0",)]
+
+
+def test_a_session_that_the_server_ended_is_replaced_by_the_next(postgres: str) -> None:
+    with closing(open_registry(postgres)) as registry:
+        table = make_table(registry)
+        with psycopg.connect(postgres, autocommit=True) as other:
+            other.execute(END_OTHERS)
+
+        with pytest.raises(RegistryUnavailableError):
+            publish(registry, table, fake_file(1))
+
+        publish(registry, table, fake_file(1))
+
+
+def test_a_transaction_whose_session_was_ended_changed_nothing(postgres: str) -> None:
+    with closing(open_registry(postgres)) as registry:
+        table = make_table(registry)
+        before = logical_dump(registry)
+
+        def write_and_lose_the_session() -> None:
+            with registry.write([table.name]) as tx:
+                tx.run("UPDATE tables SET state = 'degraded'")
+                with psycopg.connect(postgres, autocommit=True) as other:
+                    other.execute(END_OTHERS)
+                tx.run("UPDATE tables SET state = 'ok'")
+
+        with pytest.raises(RegistryUnavailableError):
+            write_and_lose_the_session()
+
+        assert logical_dump(registry) == before
+
+
+def test_a_full_disk_of_the_server_is_storage_full() -> None:
+    with pytest.raises(StorageFullError, match="free some and retry; nothing was changed"):
+        translate(psycopg.errors.DiskFull("no space left on device"), "postgresql://x/y")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://ann:{CANARY}@127.0.0.1:1/lake",
+        f"postgresql://ann@127.0.0.1:1/lake?password={CANARY}",
+        f"postgresql://ann:{CANARY}@127.0.0.1:1/lake?unknown_option={CANARY}",
+        f"postgresql://ann:{CANARY}@db.example.com/lake?password={CANARY}",
+        f"mysql://ann:{CANARY}@host/lake",
+    ],
+)
+def test_a_password_is_in_no_error_and_no_log(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+
+    with pytest.raises(LakebedError) as refused:
+        open_registry(url, timeout_s=1)
+
+    said = [f"{e!r} {e}" for e in _shown(refused.value)] + caplog.messages
+    assert not [text for text in said if CANARY in text]
+
+
+def _shown(error: BaseException | None) -> Iterator[BaseException]:
+    """The errors that a traceback would print."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
