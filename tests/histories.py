@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-import pytest
-
-from builders import HOUR, SCHEMA, START, fake_file, grow_schema, insert_hours, logical_dump, make_view, micros_of, promote, stage, within
+from builders import HOUR, SCHEMA, START, fake_file, grow_schema, insert_hours, make_view, micros_of, promote, stage, within
+from history_checks import compare
+from history_model import (
+    NAMES,
+    READABLE,
+    File,
+    FileShape,
+    Partition,
+    Queued,
+    Refusal,
+    Scope,
+    Table,
+)
 from lakebed.core.errors import (
     AmbiguousPartitionError,
     FileConflictError,
@@ -21,24 +30,20 @@ from lakebed.core.errors import (
 )
 from lakebed.core.files import FileType
 from lakebed.core.ids import make_op_id
-from lakebed.core.names import TableName
 from lakebed.core.partitions import SMALL_FILE_BYTES, NewPartition
-from lakebed.core.times import TimeRange, to_micros
-from lakebed.registry.groups import list_files_at_group, seal, set_committed_group
+from lakebed.core.times import TimeRange
+from lakebed.registry.groups import seal, set_committed_group
 from lakebed.registry.journal import read_ends
-from lakebed.registry.lake_tables import TableSpec, create_table, require_table
+from lakebed.registry.lake_tables import TableSpec, create_table
 from lakebed.registry.leases import end_reading, hold_for_reading
-from lakebed.registry.listing import list_files, list_partitions
 from lakebed.registry.operations import Operation
-from lakebed.registry.plans import read_plan
 from lakebed.registry.publish import publish_partition
 from lakebed.registry.retire import Retired, retire_by_ids, retire_by_key, retire_by_range, retire_expired
 from lakebed.registry.snapshots import NewSnapshot, add_snapshot, expire_snapshots
 from lakebed.registry.temporary_files import claim_expired, finalize_deleted, release_failed
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
 
     from lakebed.core.errors import LakebedError
@@ -46,124 +51,6 @@ if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
     from lakebed.registry.transaction import Transaction
     from lakebed.testing import FixedClock
-
-NAMES = tuple(TableName("shop", name) for name in ("orders", "daily", "returns"))
-INSTANCES = ("global", "tenant-7")
-PARTITION_PATHS = ("", "day=1", "day=2")
-READERS = ("reader/a", "reader/b")
-READABLE = ("serving", "readable")
-
-
-class FileShape(NamedTuple):
-    """What a file to be published looks like; its path and its place in the order are the history's."""
-
-    rows: int = 1
-    partition_path: str = ""
-    is_large: bool = False
-    is_json: bool = False
-
-
-class Scope(NamedTuple):
-    """Inside one, partitions never overlap."""
-
-    instance: str
-    schema_hash: str
-
-
-@dataclass(slots=True, kw_only=True)
-class File:
-    file_id: int
-    path: str
-    shape: FileShape
-    schema_hash: str
-    partition_id: int
-    added_seq: int
-    retired_seq: int | None = None
-    added_group: int | None = None
-    removed_group: int | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        return SMALL_FILE_BYTES if self.shape.is_large else 20_000
-
-
-@dataclass(slots=True, kw_only=True)
-class Partition:
-    partition_id: int
-    scope: Scope
-    insert_range: TimeRange
-    event_range: tuple[int, int] | None
-
-
-@dataclass(slots=True, kw_only=True)
-class Table:
-    """One lake table as the design says it must be; `iceberg`, `at_group` and `live_at` remember instead of computing."""
-
-    name: TableName
-    table_id: int
-    is_view: bool
-    standings: dict[str, str]
-    partitions: dict[int, Partition] = field(default_factory=dict)
-    gone: list[int] = field(default_factory=list)
-    files: dict[int, File] = field(default_factory=dict)
-    finalized: set[int] = field(default_factory=set)
-    last_seq: int = 0
-    last_slot: int = 0
-    last_group: int = 0
-    committed_group: int = 0
-    iceberg: set[int] = field(default_factory=set)
-    at_group: dict[int, frozenset[int]] = field(default_factory=lambda: {0: frozenset()})
-    live_at: dict[int, frozenset[int]] = field(default_factory=dict)
-    horizon: int = 0
-    snapshots: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def serving(self) -> str:
-        return next(h for h, standing in self.standings.items() if standing == "serving")
-
-    @property
-    def staged(self) -> str | None:
-        return next((h for h, standing in self.standings.items() if standing == "staged"), None)
-
-    def live(self) -> list[File]:
-        return [f for f in self.files.values() if f.retired_seq is None]
-
-    def visible(self) -> list[File]:
-        return [f for f in self.live() if self.is_readable(f)]
-
-    def is_readable(self, file: File) -> bool:
-        return self.standings[file.schema_hash] in READABLE
-
-    def files_of(self, ids: Iterable[int]) -> list[File]:
-        wanted = set(ids)
-        return [f for f in self.live() if f.partition_id in wanted]
-
-    def draw_group(self, *, enter: Iterable[File] = (), leave: Iterable[File] = ()) -> int:
-        """The next step of the Iceberg history; what it holds from now on is remembered as a set."""
-        self.last_group += 1
-        for file in enter:
-            file.added_group = self.last_group
-            self.iceberg.add(file.file_id)
-        for file in leave:
-            self.iceberg.discard(file.file_id)
-        self.at_group[self.last_group] = frozenset(self.iceberg)
-        return self.last_group
-
-    def overlaps(self, scope: Scope, wanted: TimeRange, *, apart_from: Iterable[int] = ()) -> bool:
-        return any(
-            p.scope == scope and p.insert_range.begin < wanted.end and wanted.begin < p.insert_range.end
-            for p in self.partitions.values()
-            if p.partition_id not in apart_from
-        )
-
-
-@dataclass(slots=True, kw_only=True)
-class Queued:
-    table: Table
-    file: File
-    expiration: int
-    attempts: int = 0
-    claimed_until: int | None = None
 
 
 class History:
@@ -415,70 +302,11 @@ class History:
                 table.last_seq = reached
 
     def compare(self) -> None:
-        for table in self.tables:
-            self._compare_rows(table)
-            self._compare_counters(table)
-            self._compare_groups(table)
-            self._compare_past(table)
-        queued = {path: (q.table.table_id, q.expiration, q.attempts, q.claimed_until) for path, q in self.queue.items()}
-        rows = self.registry.query("SELECT file_path, table_id, expiration, attempts, claimed_until FROM temporary_files")
-        assert {row[0]: tuple(row[1:]) for row in rows} == queued
-
-    def _compare_rows(self, table: Table) -> None:
-        assert {
-            f.id: (f.file_path, f.partition_id, f.row_count, f.schema_hash, f.added_seq, f.retired_seq, f.added_group, f.removed_group)
-            for f in list_files(self.registry, table.table_id, retired=True)
-        } == {
-            f.file_id: (f.path, f.partition_id, f.shape.rows, f.schema_hash, f.added_seq, f.retired_seq, f.added_group, f.removed_group)
-            for f in table.files.values()
-        }
-        found = {
-            p.partition_id: (
-                Scope(p.view_instance_id, p.schema_hash),
-                TimeRange(begin=to_micros(p.begin_insert_time), end=to_micros(p.end_insert_time)),
-                None
-                if p.min_event_time is None or p.max_event_time is None
-                else (to_micros(p.min_event_time), to_micros(p.max_event_time)),
-                (p.num_rows, p.file_count, p.file_size),
-            )
-            for p in list_partitions(self.registry, table.table_id)
-        }
-        assert found == {
-            i: (p.scope, p.insert_range, p.event_range, _sums(table.files_of([i]))[:2] + _sums(table.files_of([i]))[3:])
-            for i, p in table.partitions.items()
-        }
-
-    def _compare_counters(self, table: Table) -> None:
-        by_path: dict[str, list[File]] = defaultdict(list)
-        for file in table.visible():
-            by_path[file.shape.partition_path].append(file)
-        row = require_table(self.registry, table.name).row
-        rows, files, _, size = _sums(table.visible())
-        assert (row.row_count, row.file_count, row.total_size) == (rows, files, size)
-        assert (row.last_group, row.committed_group) == (table.last_group, table.committed_group)
-        sql = "SELECT partition_path, row_count, file_count, small_file_count, total_size FROM table_stats WHERE table_id = :id"
-        assert {r[0]: r[1:] for r in self.registry.query(sql, {"id": table.table_id})} == {path: _sums(f) for path, f in by_path.items()}
-
-    def _compare_groups(self, table: Table) -> None:
-        for group, held in table.at_group.items():
-            found = {f.id for f in list_files_at_group(self.registry, table.table_id, group)}
-            assert found == held - table.finalized
-            if group >= table.committed_group or group in table.snapshots.values():
-                assert found == held, "a file was deleted that Iceberg still needs"
-
-    def _compare_past(self, table: Table) -> None:
-        with self.registry.read() as reader:
-            assert {f.path for f in table.visible()} == set(read_plan(reader, table.name).paths)
-            for number, live in table.live_at.items():
-                if number < table.horizon:
-                    with pytest.raises(InvalidValueError, match="cannot be read"):
-                        read_plan(reader, table.name, as_of=number)
-                    continue
-                expected = [table.files[i].path for i in live if table.is_readable(table.files[i])]
-                assert sorted(read_plan(reader, table.name, as_of=number).paths) == sorted(expected)
+        """The registry and the model agree in everything."""
+        compare(self)
 
     def refused(self, error: type[LakebedError]) -> AbstractContextManager[None]:
-        return _Refused(self.registry, error)
+        return Refusal(self.registry, error)
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -593,75 +421,3 @@ class History:
         del table.files[file.file_id]
         table.finalized.add(file.file_id)
         table.horizon = max(table.horizon, file.retired_seq or 0)
-
-
-class _Refused:
-    """The block raises the error, and every row of every table is as before."""
-
-    def __init__(self, registry: Registry, error: type[LakebedError]) -> None:
-        self._registry, self._error = registry, error
-
-    def __enter__(self) -> None:
-        self._before = logical_dump(self._registry)
-
-    def __exit__(self, kind: object, found: BaseException | None, _: object) -> bool:
-        assert isinstance(found, self._error), f"{self._error.__name__} was expected, not {found!r}"
-        assert logical_dump(self._registry) == self._before
-        return True
-
-
-def _sums(files: Sequence[File]) -> tuple[int, int, int, int]:
-    """Rows, files, small files, bytes."""
-    small = sum(not f.shape.is_large for f in files)
-    return sum(f.shape.rows for f in files), len(files), small, sum(f.size_bytes for f in files)
-
-
-def wander(history: History, chance: random.Random, moves: int) -> Iterator[None]:
-    """A random history that depends on nothing but `chance`: every kind of move, refused ones too; pauses after each."""
-    for is_view in (False, True, False):
-        history.create(is_view=is_view)
-        history.note()
-    for _ in range(moves):
-        _move(history, chance.choice(history.tables), chance)
-        history.note()
-        yield
-
-
-def _move(history: History, table: Table, chance: random.Random) -> None:
-    hours = (begin := chance.randrange(9), begin + chance.randrange(1, 4))
-    instance, grace_us = chance.choice(INSTANCES), chance.choice([0, HOUR, 24 * HOUR])
-    shapes = [
-        FileShape(chance.randrange(1, 6), chance.choice(PARTITION_PATHS), chance.random() < 0.3, chance.random() < 0.2)
-        for _ in range(chance.randrange(4))
-    ]
-    publishing: list[Callable[[], None]] = [
-        lambda: history.publish(table, shapes, hours=hours, instance=instance, use_staged=chance.random() < 0.5),
-        lambda: history.publish(table, shapes, hours=None, instance=instance),
-    ]
-    others: list[Callable[[], None]] = [
-        lambda: history.seal(table),
-        lambda: history.commit_groups(table, behind=chance.randrange(3)),
-        lambda: history.expire_snapshots(table, keep=min(1, len(table.snapshots))),
-        lambda: history.stage(table) if table.is_view else history.evolve(table),
-        lambda: history.promote(table),
-        lambda: history.hold(chance.choice(READERS), [table], ttl_us=HOUR),
-        lambda: history.end(chance.choice(READERS)),
-        lambda: history.clock.advance(seconds=chance.choice([1e-6, 1800.0, 30 * 3600.0])),
-        lambda: history.clean(limit=chance.choice([2, 100]), refused=chance.randrange(2)),
-        lambda: history.swap_stale(table, pick=chance.randrange(9)),
-        lambda: history.publish_into_unserved(table),
-        lambda: history.publish_a_known_path(table),
-        lambda: history.retire_unknown_key(table),
-        lambda: history.retire_range(table, hours, instance=chance.choice([None, instance]), grace_us=grace_us),
-        lambda: history.retire_old(table, hour=chance.randrange(6), grace_us=grace_us),
-    ]
-    if table.partitions:
-        one = chance.choice(list(table.partitions.values()))
-        alike = sorted((p for p in table.partitions.values() if p.scope == one.scope), key=lambda p: p.insert_range.begin)
-        others += [
-            lambda: history.swap(table, alike[: chance.randrange(1, 4)], shapes, keep=chance.randrange(3)),
-            lambda: history.swap(table, alike[-1:], shapes, keep=chance.randrange(2)),
-            lambda: history.retire_key(table, one, name_schema=chance.random() < 0.5, grace_us=grace_us),
-            lambda: history.retire_ids(table, alike[:2], add_gone=chance.random() < 0.3, exactly=chance.random() < 0.5, grace_us=grace_us),
-        ]
-    chance.choice(publishing if chance.random() < 0.4 else others)()

@@ -234,6 +234,7 @@ class TransactionPooler:
     _last: Wire | None = None
     _unanswered: int = 0
     _unfinished: bool = False
+    _closed: bool = False
     _turn: threading.Condition = field(default_factory=threading.Condition)
 
     def serve(self, client: Wire) -> None:
@@ -243,13 +244,16 @@ class TransactionPooler:
                 client.send(message)
             while (message := client.receive())[0] != _TERMINATE:
                 self._forward(client, message)
+        client.cut()
+        with self._turn:
+            if self._owner is client:  # it left in the middle: as with any pooler, its transaction dies with the server's end
+                self.server.cut()
 
     def _forward(self, client: Wire, message: Message) -> None:
         with self._turn:
             if message[0] == _FLUSH and (self._owner is not client or not self._unfinished):
                 return  # asks for answers that a sync has brought already
-            while self._owner not in (None, client):
-                self._turn.wait()
+            self._turn.wait_for(lambda: self._closed or self._owner in (None, client))
             self.handed_over += self._last is not client
             self._owner = self._last = client
             self._unfinished = message[0] not in (_SYNC, _QUERY)
@@ -257,17 +261,25 @@ class TransactionPooler:
             self.server.send(message)
 
     def answer(self) -> None:
-        """Until the server's end is closed."""
+        """Until the server's end is closed; then every client is let go."""
         with suppress(ConnectionCutError):
             while True:
-                kind, body = self.server.receive()
-                with self._turn:
-                    if self._owner is not None:
-                        self._owner.send((kind, body))
-                    self._unanswered -= kind == _READY
-                    if (kind, body) == (_READY, _IDLE) and not self._unanswered and not self._unfinished:
-                        self._owner = None
-                        self._turn.notify_all()
+                self._hand_on(self.server.receive())
+        with self._turn:
+            self._closed = True
+            self._turn.notify_all()
+            if self._owner is not None:
+                self._owner.cut()
+
+    def _hand_on(self, message: Message) -> None:
+        with self._turn:
+            if self._owner is not None:
+                with suppress(ConnectionCutError):
+                    self._owner.send(message)
+            self._unanswered -= message[0] == _READY
+            if message == (_READY, _IDLE) and not self._unanswered and not self._unfinished:
+                self._owner = None
+                self._turn.notify_all()
 
 
 @contextmanager

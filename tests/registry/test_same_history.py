@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builders import START
-from histories import History, wander
+from histories import History
+from history_walks import wander
 from lakebed.check import check
 from lakebed.registry.create import open_registry
 from lakebed.registry.tables import METADATA

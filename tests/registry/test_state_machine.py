@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from builders import HOUR, START, micros_of
-from histories import INSTANCES, PARTITION_PATHS, READERS, FileShape, History, wander
+from histories import History
+from history_model import INSTANCES, PARTITION_PATHS, READERS, FileShape
+from history_walks import wander
 from lakebed.check import check
 from lakebed.registry.create import open_registry
 from lakebed.testing import FixedClock
 
 if TYPE_CHECKING:
     from conftest import Databases
-    from histories import Partition, Table
+    from history_model import Partition, Table
     from lakebed.registry.engine import Registry
 
 PICK = st.integers(0, 60)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import InvalidValueError, TableNotFoundError
 from lakebed.core.times import show
-from lakebed.registry.lake_tables import MAX_INDEXED
-from lakebed.registry.ranges import BINS, OVERLAPS, find_slot, position_of, scope_of
+from lakebed.registry.ranges import IS_FOUND, find_slot, position_of, scope_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,8 +90,8 @@ def read_plan(
     if partition_paths is not None:
         conditions.append("f.partition_path IN (:partition_paths*)")
         params["partition_paths"] = list(partition_paths)
-    source = _add_ranges(reader, table_id, ranges, conditions, params)
-    sql = f"SELECT {_PATHS[reader.dialect]} FROM {source} WHERE {' AND '.join(conditions)}"
+    _add_ranges(reader, table_id, ranges, conditions, params)
+    sql = f"SELECT {_PATHS[reader.dialect]} FROM table_files f WHERE {' AND '.join(conditions)}"
     text = reader.query(sql, {key: value for key, value in params.items() if f":{key}" in sql})[0][0]
     return Plan(table_id=table_id, journal_number=last_seq if as_of is None else as_of, paths=text.split("\n") if text else [])
 
@@ -116,19 +115,16 @@ def _require_reachable(name: TableName, as_of: int, last_seq: int, horizon: int)
         raise InvalidValueError(message)
 
 
-def _add_ranges(reader: Reader, table_id: int, ranges: Sequence[ColumnRange], conditions: list[str], params: dict[str, Any]) -> str:
+def _add_ranges(reader: Reader, table_id: int, ranges: Sequence[ColumnRange], conditions: list[str], params: dict[str, Any]) -> None:
     """Exact comparison for every range; the first indexed one also leads the search."""
-    source = "table_files f"
     for n, wanted in enumerate(ranges):
         conditions.append(_PRUNED.format(n=n, blob=_BLOB[reader.dialect]))
         params.update({f"field{n}": wanted.field_id, f"lower{n}": wanted.lower, f"upper{n}": wanted.upper})
         slot = find_slot(reader, table_id, wanted.field_id)
-        if slot is None or source != "table_files f" or (wanted.lower_coordinate is None and wanted.upper_coordinate is None):
+        if slot is None or "scope" in params or (wanted.lower_coordinate is None and wanted.upper_coordinate is None):
             continue
-        # CROSS JOIN keeps SQLite's planner from starting at the other end
-        source = f"{BINS[reader.dialect]} CROSS JOIN table_files f"
-        conditions.append(f"f.id = r.id / {MAX_INDEXED} AND {OVERLAPS}")
+        conditions[0] = "+f.table_id = :table_id"  # the sign keeps the planner from starting with all files of the table
+        conditions.append(IS_FOUND[reader.dialect])
         params["scope"] = scope_of(table_id, slot)
         params["low"] = position_of(-math.inf if wanted.lower_coordinate is None else wanted.lower_coordinate)
         params["high"] = position_of(math.inf if wanted.upper_coordinate is None else wanted.upper_coordinate)
-    return source

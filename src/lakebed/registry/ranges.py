@@ -24,15 +24,19 @@ if TYPE_CHECKING:
 _COLUMNS = ("id", "scope", "level", "prefix")
 _SIGN = 1 << 63
 _ALL = (1 << 64) - 1
-# The bins that overlap the asked range, finest first. What is found may lie beside it: exact bounds are compared afterwards
-BINS = {
+_LEVELS = {
     "sqlite": """(WITH RECURSIVE levels(level) AS (SELECT 0 UNION ALL SELECT level + 1 FROM levels WHERE level < 63)
-SELECT level FROM levels) AS q CROSS JOIN file_ranges r""",
-    "postgresql": "generate_series(0, 63) AS q(level) JOIN file_ranges r ON true",
+SELECT level FROM levels) AS q""",
+    "postgresql": "generate_series(0, 63) AS q(level)",
 }
-OVERLAPS = (
-    "r.scope = :scope AND r.level = q.level AND r.prefix BETWEEN (CAST(:low AS bigint) >> q.level) AND (CAST(:high AS bigint) >> q.level)"
-)
+# The files in bins that overlap the asked range. Some may lie beside it: exact bounds are compared afterwards
+_FOUND = f"""SELECT r.id / {MAX_INDEXED} FROM {{levels}} CROSS JOIN file_ranges r WHERE r.scope = :scope AND r.level = q.level
+AND r.prefix BETWEEN (CAST(:low AS bigint) >> q.level) AND (CAST(:high AS bigint) >> q.level)"""
+# Each form makes its planner look up the files that were found, instead of comparing all files with them
+IS_FOUND = {
+    "sqlite": f"f.id IN ({_FOUND.format(levels=_LEVELS['sqlite'])})",
+    "postgresql": f"f.id = ANY(ARRAY({_FOUND.format(levels=_LEVELS['postgresql'])}))",
+}
 
 
 def range_parts(tx: Transaction, table: LockedTable, files: Sequence[tuple[int, NewFile]]) -> list[Part]:
