@@ -16,7 +16,6 @@ from lakebed.check import check
 from lakebed.core.errors import OutcomeUnknownError, RegistryUnavailableError
 from lakebed.lake import connect
 from lakebed.registry.create import open_registry
-from lakebed.registry.lake_tables import require_table
 from lakebed.registry.operations import require_operation
 from lakebed.registry.publish import publish_partition
 from poolers import BreakingLine, Cut, breaking_line
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from conftest import Databases
     from lakebed.lake import Lake
     from lakebed.registry.engine import Registry
+    from lakebed.registry.lake_tables import LakeTable
     from lakebed.registry.operations import Operation
     from lakebed.registry.publish import Published
 
@@ -49,15 +49,19 @@ def line(databases: Databases, url: str) -> Iterator[BreakingLine]:
 
 
 @pytest.fixture
-def far(line: BreakingLine, registry: Registry) -> Iterator[Registry]:
-    """The registry at the other end of the line; its table is there."""
-    make_table(registry)
+def table(registry: Registry) -> LakeTable:
+    return make_table(registry)
+
+
+@pytest.fixture
+def far(line: BreakingLine) -> Iterator[Registry]:
+    """The registry at the other end of the line."""
     with closing(open_registry(line.url)) as opened:
         yield opened
 
 
-def publish(registry: Registry, number: int, op: Operation) -> Published:
-    return publish_partition(registry, new_partition(require_table(registry, ORDERS), fake_file(number)), op)
+def publish(far: Registry, table: LakeTable, number: int, op: Operation) -> Published:
+    return publish_partition(far, new_partition(table, fake_file(number)), op)
 
 
 def wait_for_a_waiter(url: str) -> None:
@@ -69,13 +73,15 @@ def wait_for_a_waiter(url: str) -> None:
 
 
 @pytest.mark.parametrize("warm", [0, 1, 5])
-def test_a_commit_whose_answer_is_lost_is_a_success_told_once(far: Registry, line: BreakingLine, registry: Registry, warm: int) -> None:
+def test_a_commit_whose_answer_is_lost_is_a_success_told_once(
+    far: Registry, line: BreakingLine, registry: Registry, table: LakeTable, warm: int
+) -> None:
     """Also when the driver has prepared the commit, and only names it."""
     for number in range(warm):
-        publish(far, number, operation())
+        publish(far, table, number, operation())
     line.break_at_commit(Cut.AFTER)
 
-    published = publish(far, 99, operation())
+    published = publish(far, table, 99, operation())
 
     assert line.cuts == 1
     assert count(registry, "partitions") == warm + 1
@@ -85,30 +91,30 @@ def test_a_commit_whose_answer_is_lost_is_a_success_told_once(far: Registry, lin
 
 @pytest.mark.parametrize("warm", [0, 1, 5])
 def test_a_commit_that_never_arrived_changed_nothing_and_may_be_repeated(
-    far: Registry, line: BreakingLine, registry: Registry, warm: int
+    far: Registry, line: BreakingLine, registry: Registry, table: LakeTable, warm: int
 ) -> None:
     for number in range(warm):
-        publish(far, number, operation())
+        publish(far, table, number, operation())
     before, op = logical_dump(registry), operation()
     line.break_at_commit(Cut.BEFORE)
 
     with pytest.raises(RegistryUnavailableError, match="nothing was changed: retry"):
-        publish(far, 99, op)
+        publish(far, table, 99, op)
 
     assert logical_dump(registry) == before
-    assert publish(far, 99, op).file_count == 1
+    assert publish(far, table, 99, op).file_count == 1
     assert count(registry, "partitions") == warm + 1
     assert check(registry).clean
 
 
 @pytest.mark.parametrize("how", [Cut.LATE, Cut.LOST])
 def test_an_outcome_is_looked_up_only_after_the_transaction_in_doubt_has_ended(
-    far: Registry, line: BreakingLine, registry: Registry, url: str, how: Cut
+    far: Registry, line: BreakingLine, registry: Registry, table: LakeTable, url: str, how: Cut
 ) -> None:
     """Looking without waiting for its lock would find nothing, and a retry would do the work twice."""
     line.break_at_commit(how)
     with ThreadPoolExecutor(1) as pool:
-        publishing = pool.submit(publish, far, 99, operation())
+        publishing = pool.submit(publish, far, table, 99, operation())
         wait_for_a_waiter(url)
         line.let_go.set()
 
@@ -122,12 +128,14 @@ def test_an_outcome_is_looked_up_only_after_the_transaction_in_doubt_has_ended(
     assert check(registry).clean
 
 
-def test_repeating_an_operation_whose_answer_was_lost_gives_its_first_result(far: Registry, line: BreakingLine, registry: Registry) -> None:
+def test_repeating_an_operation_whose_answer_was_lost_gives_its_first_result(
+    far: Registry, line: BreakingLine, registry: Registry, table: LakeTable
+) -> None:
     op = operation()
     line.break_at_commit(Cut.AFTER)
-    first = publish(far, 99, op)
+    first = publish(far, table, 99, op)
 
-    assert publish(far, 99, op) == first
+    assert publish(far, table, 99, op) == first
 
     assert count(registry, "partitions") == 1
     assert check(registry).clean
