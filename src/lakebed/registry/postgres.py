@@ -161,7 +161,7 @@ class PostgresBackend:
 
     def end_read(self, connection: Connection) -> None:
         with suppress(psycopg.Error):
-            _own(connection).raw.rollback()
+            _own(connection).raw.commit()  # a rollback would make psycopg forget every prepared statement of the connection
 
     def commit(self, connection: Connection) -> None:
         own = _own(connection)

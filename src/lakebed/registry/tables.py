@@ -185,8 +185,8 @@ TABLE_FILES = Table(
     CheckConstraint("removed_group > added_group", name="table_files_groups"),
     Unique("file_path", name="table_files_path"),
     Index("table_files_partition", "partition_id"),
-    # covers planning: live paths are read from the index alone
-    Index("table_files_live", "table_id", "partition_path", "schema_hash", "file_path", **_where("retired_seq IS NULL")),
+    # covers planning: live paths are read from the index alone (SQLite counts the condition's column as one to be covered)
+    Index("table_files_live", "table_id", "partition_path", "schema_hash", "file_path", "retired_seq", **_where("retired_seq IS NULL")),
     Index("table_files_pending", "table_id", **_where("added_group IS NULL AND retired_seq IS NULL")),
 )
 
