@@ -8,7 +8,6 @@ import secrets
 import shutil
 import signal
 import sqlite3
-import stat
 import subprocess
 import sys
 import tempfile
@@ -20,22 +19,17 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-import workers
 from builders import ORDERS, count, fake_file, logical_dump, make_table, publish
 from lakebed.core.errors import (
     CorruptionError,
-    LakebedError,
     RegistryLockedError,
     RegistryReadOnlyError,
     RegistryRefusedError,
     RegistryUnavailableError,
-    StorageFullError,
 )
-from lakebed.core.names import TableName
 from lakebed.registry.create import open_registry
 from lakebed.registry.lake_tables import require_table
-from lakebed.registry.postgres import translate as translate_postgres
-from lakebed.registry.sqlite import SAFE_WAL_VERSION, find_mount_kind
+from lakebed.registry.sqlite import find_mount_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -112,18 +106,6 @@ def test_a_registry_locked_by_another_program_is_waited_for_no_longer_than_told(
         assert logical_dump(registry) == before
 
         publish(hasty, table, fake_file(2))
-
-
-def test_a_table_locked_whole_on_the_server_is_waited_for_no_longer_than_told(postgres: str) -> None:
-    with closing(open_registry(postgres, timeout_s=0.3)) as registry, psycopg.connect(postgres) as other:
-        table = make_table(registry)
-        other.execute("LOCK TABLE table_files IN ACCESS EXCLUSIVE MODE")
-
-        with pytest.raises(RegistryLockedError, match="find it in pg_stat_activity, end its transaction and retry"):
-            publish(registry, table, fake_file(1))
-
-        other.rollback()
-        publish(registry, table, fake_file(1))
 
 
 def test_reading_goes_on_while_another_program_holds_the_write_lock(registry: Registry, url: str) -> None:
@@ -347,48 +329,6 @@ def test_a_registry_in_a_directory_that_does_not_exist_is_not_made(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_new_registry_is_private_whatever_the_umask(tmp_path: Path) -> None:
-    old = os.umask(0)
-    try:
-        open_registry(f"sqlite:///{tmp_path}/lake.db").close()
-    finally:
-        os.umask(old)
-
-    assert {stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir()} == {0o600}
-
-
-def test_strict_mode_refuses_a_sqlite_with_the_wal_reset_bug(file: Path) -> None:
-    if sqlite3.sqlite_version_info < SAFE_WAL_VERSION:
-        with pytest.raises(RegistryRefusedError, match="has the WAL-reset bug"):
-            open_registry(f"sqlite:///{file}", strict=True)
-    else:
-        open_registry(f"sqlite:///{file}", strict=True).close()
-
-
-def test_every_sqlite_connection_is_durable_checked_and_unmapped(file: Path) -> None:
-    with closing(open_registry(f"sqlite:///{file}")) as registry:
-        wanted = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "mmap_size": 0, "cell_size_check": 1}
-
-        assert {pragma: registry.query(f"PRAGMA {pragma}")[0][0] for pragma in wanted} == wanted
-
-
-def test_a_new_connection_never_cancels_the_locks_of_the_others(file: Path) -> None:
-    """POSIX locks die with any descriptor of the file: then a closing process would delete the WAL under the living."""
-    with closing(open_registry(f"sqlite:///{file}")) as registry, registry.read() as reader:
-        make_table(registry)
-        publish(registry, make_table(registry, TableName("shop", "returns")), fake_file(1))
-        reader.query("SELECT 1")
-        wal = Path(f"{file}-wal").stat().st_ino
-
-        closed = workers.answer(workers.run("write_nothing", f"sqlite:///{file}"))
-
-        assert (closed, Path(f"{file}-wal").stat().st_ino) == ("written", wal)
-        publish(registry, make_table(registry, TableName("shop", "others")), fake_file(2))
-    with closing(sqlite3.connect(file)) as direct:
-        assert direct.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        assert direct.execute("SELECT count(*) FROM table_files").fetchall() == [(2,)]
-
-
 _MOUNTS = r"""/dev/sda1 / ext4 rw,relatime 0 0
 proc /proc proc rw 0 0
 server:/export /mnt/team nfs4 rw,vers=4.2 0 0
@@ -449,42 +389,6 @@ def test_a_server_elsewhere_needs_a_checked_certificate() -> None:
         open_registry(f"postgresql://ann:{CANARY}@db.example.com/lake")
 
     assert CANARY not in "".join(shown(refused.value))
-
-
-def test_a_connection_that_the_server_ended_is_replaced(postgres: str) -> None:
-    with closing(open_registry(postgres)) as registry:
-        table = make_table(registry)
-        kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        script(postgres, kill)
-
-        with pytest.raises(RegistryUnavailableError):
-            publish(registry, table, fake_file(1))
-
-        publish(registry, table, fake_file(1))
-
-
-def test_a_full_postgresql_disk_is_storage_full() -> None:
-    with pytest.raises(StorageFullError, match="free some and retry; nothing was changed"):
-        translate_postgres(psycopg.errors.DiskFull("no space left on device"), "postgresql://x/y")
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        f"postgresql://ann:{CANARY}@127.0.0.1:1/lake",
-        f"postgresql://ann:{CANARY}@db.example.com/lake",
-        f"postgresql://ann@127.0.0.1:1/lake?password={CANARY}",
-        f"mysql://ann:{CANARY}@host/lake",
-        f"postgresql://ann:{CANARY}@127.0.0.1:1/lake?unknown_option={CANARY}",
-    ],
-)
-def test_a_password_is_in_no_error_and_no_log(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("DEBUG")
-
-    with pytest.raises(LakebedError) as refused:
-        open_registry(url, timeout_s=1)
-
-    assert CANARY not in "".join([*shown(refused.value), *caplog.messages])
 
 
 def shown(exc: BaseException | None) -> Iterator[str]:
