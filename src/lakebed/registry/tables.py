@@ -207,7 +207,7 @@ PARTITION_METADATA = Table(
 FILE_COLUMNS = Table(
     "file_columns",
     METADATA,
-    # no foreign key: checking it for every column of every file costs a fifth of a registration; the checker compares
+    # no foreign key: checking it for every column of every file is work on each registration; the checker compares
     Column("file_id", BigInteger, primary_key=True, autoincrement=False),
     Column("field_id", BigInteger, primary_key=True, autoincrement=False),
     _maybe_int("null_count"),
