@@ -55,7 +55,7 @@ def publish_many(url: str, name: TableName, numbers: range) -> None:
 def test_two_clients_publish_through_one_server_connection(
     registry: Registry, pooled: tuple[TransactionPooler, str], names: tuple[TableName, TableName]
 ) -> None:
-    pooler, pooled_url = pooled
+    _, pooled_url = pooled
     for name in set(names):
         make_table(registry, name)
 
@@ -63,7 +63,19 @@ def test_two_clients_publish_through_one_server_connection(
         list(pool.map(publish_many, [pooled_url] * 2, names, [range(20), range(100, 120)]))
 
     assert count(registry, "partitions") == 40
-    assert pooler.handed_over > 20
+    assert check(registry).clean
+
+
+def test_every_transaction_may_meet_what_another_client_left(registry: Registry, pooled: tuple[TransactionPooler, str]) -> None:
+    pooler, pooled_url = pooled
+    table = make_table(registry)
+    with closing(open_registry(pooled_url)) as first, closing(open_registry(pooled_url)) as second:
+        for number in range(20):
+            publish(first, table, fake_file(number))
+            publish(second, table, fake_file(100 + number))
+
+    assert count(registry, "partitions") == 40
+    assert pooler.handed_over >= 40  # each of the forty came to the server right behind the other client's
     assert check(registry).clean
 
 
