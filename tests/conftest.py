@@ -23,6 +23,8 @@ from lakebed.testing import FixedClock
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pyspark.sql import SparkSession
+
     from lakebed.registry.engine import Registry
 
 # no deadline (the cores are shared), the failing example is printed, fixtures of a whole session are shared on purpose
@@ -67,6 +69,30 @@ class Databases:
             name = url.split("?", maxsplit=1)[0].rpartition("/")[2]
             with psycopg.connect(self.postgres_url, autocommit=True) as connection:
                 connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One Spark session per run: all tests that need it go to one worker."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Small on purpose: what is tested are rows and files, not throughput."""
+    from lakebed.pipeline.session import SparkSource  # noqa: PLC0415 - most tests never touch Spark
+
+    options = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"}
+    session = SparkSource(options=options).spark
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def spark_lake(url: str, tmp_path: Path, spark: SparkSession) -> Iterator[Lake]:
+    with connect(url, warehouse=str(tmp_path / "warehouse"), spark=spark) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from lakebed import admin, writing
@@ -17,24 +18,38 @@ from lakebed.registry.footers import FooterIndex, load_partition_metadata
 from lakebed.storage.connect import open_storage, read_marker
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from contextlib import AbstractContextManager
     from datetime import datetime
 
     import pyarrow as pa
     from pyarrow.parquet import FileMetaData
+    from pyspark.sql import SparkSession
 
     from lakebed.check import CheckReport
     from lakebed.core.rows import TableFiles, Tables
     from lakebed.core.times import Clock
+    from lakebed.pipeline.context import Context
     from lakebed.registry.engine import Registry
     from lakebed.registry.publish import Published
     from lakebed.storage.access import Storage
 
 
-def connect(url: str, *, warehouse: str, clock: Clock | None = None, timeout_s: float = 30.0, create: bool = True) -> Lake:
-    """Open the lake, creating registry and warehouse where there are none. A registry belongs to one warehouse for life."""
+def connect(
+    url: str,
+    *,
+    warehouse: str,
+    spark: SparkSession | None = None,
+    spark_options: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    timeout_s: float = 30.0,
+    create: bool = True,
+) -> Lake:
+    """Open the lake, creating registry and warehouse where there are none. A registry belongs to one warehouse for life.
+
+    Spark starts when it is first needed, with `spark_options`; a session given as `spark` is used as it is.
+    """
     storage = open_storage(warehouse, create=create)
     registry = open_registry(url, clock=clock, timeout_s=timeout_s)
     try:
@@ -42,14 +57,22 @@ def connect(url: str, *, warehouse: str, clock: Clock | None = None, timeout_s: 
     except BaseException:
         registry.close()
         raise
-    return Lake(registry, storage)
+    return Lake(registry, storage, spark=spark, spark_options=spark_options)
 
 
 class Lake:
     """Registry work starts no JVM and prints nothing. Use as a context manager, or call `close`."""
 
-    def __init__(self, registry: Registry, storage: Storage) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        storage: Storage,
+        *,
+        spark: SparkSession | None = None,
+        spark_options: Mapping[str, str] | None = None,
+    ) -> None:
         self.registry, self.storage = registry, storage
+        self._given_spark, self._spark_options = spark, spark_options
         self.cache = FooterCache()
         self.footers = FooterIndex(registry, storage, cache=self.cache)
 
@@ -61,6 +84,20 @@ class Lake:
 
     def close(self) -> None:
         self.registry.close()
+
+    # -- Spark --------------------------------------------------------------------------------
+
+    @cached_property
+    def context(self) -> Context:
+        from lakebed.pipeline.context import Context  # noqa: PLC0415 - importing pyspark takes longer than most registry work
+        from lakebed.pipeline.session import SparkSource  # noqa: PLC0415
+
+        return Context(self.registry, self.storage, SparkSource(self._given_spark, options=self._spark_options))
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session, built or adopted when it is first asked for."""
+        return self.context.spark
 
     # -- tables -------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from lakebed.parquet.capture import CapturedFile, capture, capture_foreign
 from lakebed.parquet.inspect import Wanted
 from lakebed.registry.operations import Operation, finish_rollback, open_operation, start_rollback
 from lakebed.registry.publish import Published, publish_partition
+from lakebed.registry.retire import DEFAULT_GRACE_US
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,15 +52,16 @@ class Writing:
         instance: str = GLOBAL_INSTANCE,
         replacing: AbstractSet[int] = frozenset(),
         keeping: AbstractSet[int] = frozenset(),
-        grace_us: int | None = None,
+        grace_us: int = DEFAULT_GRACE_US,
     ) -> Published:
         """Make every file durable, capture its footer, and publish them all as one partition. No file: an empty partition."""
         if self.paths:
             self.storage.sync_tree(self.directory)
         captured = [capture(self.storage, path, self.table.schema, wanted=wanted_of(self.table)) for path in self.paths]
         partition = _partition(self.table, captured, insert_range=insert_range, instance=instance)
-        options = {} if grace_us is None else {"grace_us": grace_us}
-        self.published = publish_partition(self.registry, partition, self.operation, replacing=replacing, keeping=keeping, **options)
+        self.published = publish_partition(
+            self.registry, partition, self.operation, replacing=replacing, keeping=keeping, grace_us=grace_us
+        )
         return self.published
 
 

@@ -25,10 +25,11 @@ from lakebed.registry.statements import Insert
 
 if TYPE_CHECKING:
     from collections import OrderedDict
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from collections.abc import Set as AbstractSet
 
     from lakebed.core.files import NewFile
+    from lakebed.core.names import TableName
     from lakebed.registry.engine import Registry
     from lakebed.registry.operations import Operation
     from lakebed.registry.statements import Part, Value
@@ -133,15 +134,24 @@ def publish_partition(
     replacing: AbstractSet[int] = frozenset(),
     keeping: AbstractSet[int] = frozenset(),
     grace_us: int = DEFAULT_GRACE_US,
+    inputs: Sequence[TableName] = (),
+    guard: Callable[[Transaction], None] | None = None,
 ) -> Published:
     """`publish` in a transaction of its own; a lost commit is looked up by the operation's id.
 
     An operation that is registered already, by this call's first try or by another, gives its first answer.
+    `guard` looks first, with the tables `inputs` locked too: when it raises, nothing is published.
     """
+
+    def body(tx: Transaction) -> Published:
+        if guard is not None:
+            guard(tx)
+        return publish(tx, partition, operation, replacing=replacing, keeping=keeping, grace_us=grace_us)
+
     try:
         return registry.transact(
-            lambda tx: publish(tx, partition, operation, replacing=replacing, keeping=keeping, grace_us=grace_us),
-            tables=[partition.table],
+            body,
+            tables=[partition.table, *inputs],
             op_id=operation.op_id,
         )
     except (OperationConflictError, ConstraintRefusedError):
