@@ -79,12 +79,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def worker_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the shared session's Python workers look for a lake: told once, when Java starts."""
+    return tmp_path_factory.mktemp("workers")
+
+
+@pytest.fixture(scope="session")
+def spark(worker_place: Path) -> Iterator[SparkSession]:
     """Small on purpose: what is tested are rows and files, not throughput."""
-    from lakebed.pipeline.session import SparkSource  # noqa: PLC0415 - most tests never touch Spark
+    from lakebed.pipeline.function_workers import worker_environment  # noqa: PLC0415 - most tests never touch Spark
+    from lakebed.pipeline.session import SparkSource  # noqa: PLC0415
 
     options = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"}
-    session = SparkSource(options=options).spark
+    with worker_environment(f"sqlite:///{worker_place}/lake.db", str(worker_place / "warehouse")):
+        session = SparkSource(options=options).spark
     yield session
     session.stop()
 

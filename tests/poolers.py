@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 _SOCKET = ".s.PGSQL.5432"
 _PARSE, _BIND, _FLUSH, _SYNC, _QUERY, _TERMINATE = b"P", b"B", b"H", b"S", b"Q", b"X"
-_COMPLETE, _READY = b"C", b"Z"
+_READY = b"Z"
 _PROTOCOL = 196608  # 3.0
 _IDLE = b"I"
+_OWN_TRANSACTION = b"SELECT lakebed_append("
 _EXECUTE = (b"E", b"\0" + struct.pack("!I", 0))  # the unnamed portal, all its rows
 Message = tuple[bytes, bytes]
 
@@ -189,7 +190,7 @@ class BreakingLine:
         with suppress(ConnectionCutError):
             while True:
                 message = server.receive()
-                if server in self._silenced and message == (_COMPLETE, b"COMMIT\0"):
+                if server in self._silenced and message == (_READY, _IDLE):  # not before: a statement may be its own transaction
                     client.cut()
                 with suppress(ConnectionCutError):
                     client.send(message)
@@ -206,7 +207,8 @@ def is_commit(message: Message, commits: set[bytes]) -> bool:
     kind, body = message
     if kind == _PARSE:
         name, query, _ = body.split(b"\0", 2)
-        (commits.add if query == b"COMMIT" else commits.discard)(name)
+        commits_alone = query == b"COMMIT" or query.startswith(_OWN_TRANSACTION)
+        (commits.add if commits_alone else commits.discard)(name)
     return (kind == _BIND and body.split(b"\0", 2)[1] in commits) or (kind == _QUERY and body == b"COMMIT\0")
 
 

@@ -2,38 +2,57 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from lakebed import admin, writing
-from lakebed.core.errors import InvalidRangeError, RegistryRefusedError
+from lakebed.core.errors import InvalidRangeError, InvalidValueError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
 from lakebed.core.schema import Schema
 from lakebed.core.times import TimeRange
+from lakebed.opening import open_halves
 from lakebed.parquet.arrow_schema import from_arrow
 from lakebed.parquet.cache import FooterCache
-from lakebed.registry import lake_tables, listing, plans, retire
-from lakebed.registry.create import open_registry
+from lakebed.registry import lake_tables, plans
 from lakebed.registry.footers import FooterIndex, load_partition_metadata
-from lakebed.storage.connect import open_storage, read_marker
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from contextlib import AbstractContextManager
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     import pyarrow as pa
     from pyarrow.parquet import FileMetaData
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakebed.check import CheckReport
-    from lakebed.core.rows import TableFiles, Tables
+    from lakebed.core.results import Rows
+    from lakebed.core.rows import Tables
     from lakebed.core.times import Clock
     from lakebed.pipeline.context import Context
+    from lakebed.pipeline.explain import Explanation
+    from lakebed.pipeline.insert import InsertResult, MetadataMode, Mode
+    from lakebed.pipeline.merge import MergeResult
+    from lakebed.pipeline.options import MaterializeOptions, ViewSetOptions, WriterOptions
+    from lakebed.pipeline.slice_plans import MaterializeResult
+    from lakebed.pipeline.writer import GroupedWriter
     from lakebed.registry.engine import Registry
+    from lakebed.registry.incompatible import IncompatibleRow
+    from lakebed.registry.listing import FileRow, PartitionRow, ViewSetRow
     from lakebed.registry.publish import Published
+    from lakebed.registry.view_sets import ViewSet
     from lakebed.storage.access import Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkWishes:
+    """How the session is come by and what inserts wait for; known before Spark starts."""
+
+    given: SparkSession | None = None
+    options: Mapping[str, str] | None = None
+    metadata_mode: MetadataMode = "async"
 
 
 def connect(
@@ -42,39 +61,33 @@ def connect(
     warehouse: str,
     spark: SparkSession | None = None,
     spark_options: Mapping[str, str] | None = None,
+    metadata_mode: MetadataMode = "async",
     clock: Clock | None = None,
     timeout_s: float = 30.0,
     create: bool = True,
 ) -> Lake:
     """Open the lake, creating registry and warehouse where there are none. A registry belongs to one warehouse for life.
 
-    Spark starts when it is first needed, with `spark_options`; a session given as `spark` is used as it is.
+    Spark starts when it is first needed, with `spark_options`; a session given as `spark` is checked and used as it is.
     """
-    storage = open_storage(warehouse, create=create)
-    registry = open_registry(url, clock=clock, timeout_s=timeout_s)
-    try:
-        _bind(registry, storage)
-    except BaseException:
-        registry.close()
-        raise
-    return Lake(registry, storage, spark=spark, spark_options=spark_options)
+    if metadata_mode not in {"async", "sync"}:
+        message = f"metadata_mode={metadata_mode!r} is not known: give 'async' or 'sync'"
+        raise InvalidValueError(message)
+    registry, storage = open_halves(url, warehouse, clock=clock, timeout_s=timeout_s, create=create)
+    return Lake(registry, storage, url=url, wishes=SparkWishes(given=spark, options=spark_options, metadata_mode=metadata_mode))
 
 
 class Lake:
-    """Registry work starts no JVM and prints nothing. Use as a context manager, or call `close`."""
+    """Registry work starts no JVM and prints nothing. Use as a context manager, or call `close`. Pickled, it reconnects."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        storage: Storage,
-        *,
-        spark: SparkSession | None = None,
-        spark_options: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, registry: Registry, storage: Storage, *, url: str = "", wishes: SparkWishes | None = None) -> None:
         self.registry, self.storage = registry, storage
-        self._given_spark, self._spark_options = spark, spark_options
+        self._url, self._wishes = url, wishes or SparkWishes()
         self.cache = FooterCache()
         self.footers = FooterIndex(registry, storage, cache=self.cache)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reconnect, (self._url, self.storage.paths.root, self._wishes.options, self._wishes.metadata_mode)
 
     def __enter__(self) -> Self:
         return self
@@ -83,39 +96,49 @@ class Lake:
         self.close()
 
     def close(self) -> None:
+        """Let go of what is read and of the registry. The Spark session is left running: others may use it."""
+        if "context" in self.__dict__:
+            self.context.lease.close()
         self.registry.close()
 
     # -- Spark --------------------------------------------------------------------------------
 
     @cached_property
     def context(self) -> Context:
-        from lakebed.pipeline.context import Context  # noqa: PLC0415 - importing pyspark takes longer than most registry work
-        from lakebed.pipeline.session import SparkSource  # noqa: PLC0415
+        from lakebed.pipeline.context import Context
+        from lakebed.pipeline.session import SparkSource
 
-        return Context(self.registry, self.storage, SparkSource(self._given_spark, options=self._spark_options))
+        return Context(self.registry, self.storage, SparkSource(self._wishes.given, options=self._wishes.options))
 
     @property
     def spark(self) -> SparkSession:
         """The session, built or adopted when it is first asked for."""
         return self.context.spark
 
+    def register_functions(self, spark: SparkSession | None = None) -> tuple[str, ...]:
+        """Make `list_partitions()`, `retire_partitions(...)` and the others known to the session; their names."""
+        from lakebed.pipeline.functions import register_functions
+
+        return register_functions(spark or self.spark)
+
     # -- tables -------------------------------------------------------------------------------
 
     def create_table(
         self,
         name: str,
-        schema: Schema | pa.Schema,
+        schema: Schema | pa.Schema | None = None,
         *,
+        like: DataFrame | None = None,
         event_time: str | None = None,
         partition_by: Sequence[str] = (),
         sort_by: Sequence[str] = (),
         index: Sequence[str] = (),
         properties: dict[str, Any] | None = None,
     ) -> lake_tables.LakeTable:
-        """Create a plain table; an Arrow schema is given field ids in the order of its columns."""
+        """Create a plain table from a schema (an Arrow one is given field ids in the order of its columns) or `like` a DataFrame."""
         spec = lake_tables.TableSpec(
             name=TableName.parse(name),
-            schema=schema if isinstance(schema, Schema) else from_arrow(schema),
+            schema=_schema_of(name, schema, like),
             event_time=event_time,
             partition_by=tuple(partition_by),
             sort_by=tuple(sort_by),
@@ -132,8 +155,42 @@ class Lake:
 
     # -- writing ------------------------------------------------------------------------------
 
+    def insert(
+        self,
+        name: str,
+        df: DataFrame,
+        *,
+        mode: Mode = "append",
+        instance: str = GLOBAL_INSTANCE,
+        evolve: bool = False,
+        metadata_mode: MetadataMode | None = None,
+        batch: tuple[str, int] | None = None,
+    ) -> InsertResult:
+        """Write the rows of `df` and publish them in one registry transaction, or leave everything as it was."""
+        from lakebed.pipeline.insert import insert
+
+        wanted = metadata_mode or self._wishes.metadata_mode
+        return insert(self.context, name, df, mode=mode, instance=instance, evolve=evolve, metadata_mode=wanted, batch=batch)
+
+    def insert_json(self, name: str, df: DataFrame, *, instance: str = GLOBAL_INSTANCE) -> InsertResult:
+        from lakebed.pipeline.json_files import insert_json
+
+        return insert_json(self.context, name, df, instance=instance)
+
+    def writer(self, name: str, **options: Unpack[WriterOptions]) -> GroupedWriter:
+        """`with lake.writer("db.t", rotate_after=60, rotate_bytes=...) as w: w.write(df)`: one registered batch per rotation."""
+        from lakebed.pipeline.writer import GroupedWriter
+
+        return GroupedWriter(self.context, name, **options)
+
+    def foreach_batch(self, name: str, app_id: str, *, mode: Mode = "append", evolve: bool = False) -> Callable[[DataFrame, int], None]:
+        """For `writeStream.foreachBatch(...)`: each batch once, across restarts and replays; one `app_id` per checkpoint."""
+        from lakebed.pipeline.streaming import foreach_batch
+
+        return foreach_batch(self.context, name, app_id, mode=mode, evolve=evolve)
+
     def writing(self, name: str) -> AbstractContextManager[writing.Writing]:
-        """`with lake.writing("db.t") as w:` write files to `w.new_path()`, then `w.publish()`."""
+        """Without Spark: `with lake.writing("db.t") as w:` write files to `w.new_path()`, then `w.publish()`."""
         return writing.open_writing(self.registry, self.storage, self.table(name))
 
     def register_files(
@@ -148,24 +205,47 @@ class Lake:
         batch: tuple[str, int] | None = None,
     ) -> Published:
         """Publish Parquet files that others wrote into the warehouse, parsed in a disposable process."""
+        wanted = _range(insert_begin, insert_end)
         return writing.register_files(
-            self.registry,
-            self.storage,
-            self.table(name),
-            paths,
-            insert_range=_range(insert_begin, insert_end),
-            instance=instance,
-            replacing=replacing,
-            batch=batch,
+            self.registry, self.storage, self.table(name), paths, insert_range=wanted, instance=instance, replacing=replacing, batch=batch
         )
 
-    # -- looking ------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------
 
-    def list_partitions(self, name: str) -> list[listing.PartitionRow]:
-        return listing.list_partitions(self.registry, self.table(name).table_id)
+    def read(
+        self,
+        name: str,
+        *,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+        where: str | None = None,
+        as_of: int | datetime | None = None,
+        instance: str | None = None,
+        columns: Sequence[str] | None = None,
+        fresh: bool = False,
+    ) -> DataFrame:
+        """Rows with event time in `[begin, end)` that satisfy `where`; `fresh` first builds what is stale of a view set."""
+        from lakebed.pipeline.read import read
 
-    def list_files(self, name: str, *, retired: bool = False) -> list[TableFiles]:
-        return listing.list_files(self.registry, self.table(name).table_id, retired=retired)
+        if fresh and self.table(name).row.kind == "view_set":
+            self.materialize(name, upstream=True).raise_failed()
+        return read(self.context, name, begin=begin, end=end, where=where, as_of=as_of, instance=instance, columns=columns)
+
+    def sql(self, text: str, *, as_of: datetime | None = None) -> DataFrame:
+        """A query over lake tables under their names, on one snapshot of the registry."""
+        from lakebed.pipeline.sql import sql
+
+        return sql(self.context, text, as_of=as_of)
+
+    def explain(self, text: str, *, as_of: datetime | None = None) -> Explanation:
+        """What a query would read of the lake, and why no more; nothing is read."""
+        from lakebed.pipeline.explain import explain
+
+        return explain(self.context, text, as_of=as_of)
+
+    def reading(self) -> AbstractContextManager[None]:
+        """`with lake.reading():` files that a query inside the block plans stay until its end, and no longer."""
+        return self.context.lease.reading()
 
     def plan(self, name: str, *, ranges: Sequence[plans.ColumnRange] = (), as_of: int | None = None) -> plans.Plan:
         return plans.plan_files(self.registry, TableName.parse(name), ranges=ranges, as_of=as_of)
@@ -174,26 +254,55 @@ class Lake:
         """The footer of a registered file; `self.footers.load` also falls back to the file itself."""
         return load_partition_metadata(self.registry, self.storage.canonical(path), cache=self.cache)
 
-    # -- retiring and cleaning ----------------------------------------------------------------
+    # -- view sets ----------------------------------------------------------------------------
 
-    def retire_partition(
-        self,
-        name: str,
-        *,
-        insert_begin: datetime,
-        insert_end: datetime,
-        instance: str = GLOBAL_INSTANCE,
-        schema_hash: str | None = None,
-        grace_s: float = retire.DEFAULT_GRACE_US / 1e6,
-    ) -> retire.Retired:
-        """Retire exactly one partition by its key."""
-        table = TableName.parse(name)
-        wanted = TimeRange.of(insert_begin, insert_end)
-        return self.registry.transact(
-            lambda tx: retire.retire_by_key(
-                tx, table, instance=instance, insert_range=wanted, schema_hash=schema_hash, grace_us=int(grace_s * 1e6)
-            ),
-            tables=[table],
+    def create_view_set(self, name: str, *, sql: str, over: str, **options: Unpack[ViewSetOptions]) -> ViewSet:
+        """Define a view set, or stage a new definition beside the one that serves; no Spark job runs."""
+        from lakebed.pipeline.views import create_view_set
+
+        return create_view_set(self.context, name, sql=sql, over=over, **options)
+
+    def materialize(self, name: str, **options: Unpack[MaterializeOptions]) -> MaterializeResult:
+        """Build all that is stale, or the slices of a range (`begin`/`end` event time, `insert_begin`/`insert_end` insert time)."""
+        from lakebed.pipeline.materialize import materialize
+
+        return materialize(self.context, name, **options)
+
+    def promote(self, name: str) -> ViewSet:
+        """Serve the staged definition from now on, complete or not."""
+        from lakebed.pipeline.views import promote
+
+        return promote(self.context, name)
+
+    def merge(
+        self, name: str, *, insert_begin: datetime | None = None, insert_end: datetime | None = None, instance: str | None = GLOBAL_INSTANCE
+    ) -> MergeResult:
+        """Turn runs of adjacent partitions into one each, inside the table's merge window."""
+        from lakebed.pipeline.merge import merge
+
+        return merge(self.context, name, insert_begin=insert_begin, insert_end=insert_end, instance=instance)
+
+    # -- administration -----------------------------------------------------------------------
+
+    def list_partitions(self, name: str | None = None, **wanted: Unpack[admin.PartitionOptions]) -> Rows[PartitionRow]:
+        return admin.list_partitions(self.registry, name, **wanted)
+
+    def list_files(self, name: str | None = None, *, retired: bool = False) -> Rows[FileRow]:
+        return admin.list_files(self.registry, name, retired=retired)
+
+    def list_view_sets(self) -> Rows[ViewSetRow]:
+        return admin.list_view_sets(self.registry)
+
+    def list_incompatible_partitions(self, name: str | None = None) -> Rows[IncompatibleRow]:
+        """Partitions that no reader can see any more, empty ones too, and why."""
+        return admin.list_incompatible_partitions(self.registry, name)
+
+    def retire_partition_by_metadata(
+        self, name: str, instance: str = GLOBAL_INSTANCE, *, insert_begin: datetime, insert_end: datetime, schema_hash: str | None = None
+    ) -> admin.Retirement:
+        """Retire exactly one partition by its key, empty or not."""
+        return admin.retire_partition_by_metadata(
+            self.registry, name, instance, insert_begin=insert_begin, insert_end=insert_end, schema_hash=schema_hash
         )
 
     def retire_partitions(
@@ -203,14 +312,22 @@ class Lake:
         insert_begin: datetime,
         insert_end: datetime,
         instance: str | None = None,
-        grace_s: float = retire.DEFAULT_GRACE_US / 1e6,
-    ) -> retire.Retired:
-        """Retire every partition wholly inside the range; those that straddle its edge are named."""
-        table = TableName.parse(name)
-        wanted = TimeRange.of(insert_begin, insert_end)
-        return self.registry.transact(
-            lambda tx: retire.retire_by_range(tx, table, wanted, instance=instance, grace_us=int(grace_s * 1e6)), tables=[table]
-        )
+        **options: Unpack[admin.BulkOptions],
+    ) -> admin.Retirement:
+        """Retire every partition wholly inside the range; a preview unless `dry_run=False`."""
+        return admin.retire_partitions(self.registry, name, insert_begin=insert_begin, insert_end=insert_end, instance=instance, **options)
+
+    def retire_incompatible_partitions(self, name: str | None = None, **options: Unpack[admin.BulkOptions]) -> admin.Retirement:
+        return admin.retire_incompatible_partitions(self.registry, name, **options)
+
+    def retire_expired_partitions(
+        self, retention: timedelta, name: str | None = None, **options: Unpack[admin.BulkOptions]
+    ) -> admin.Retirement:
+        return admin.retire_expired_partitions(self.registry, retention, name, **options)
+
+    def retire_partition_by_file(self, path: str) -> admin.Retirement:
+        """Deprecated: use `retire_partition_by_metadata`, which finds empty partitions too."""
+        return admin.retire_partition_by_file(self.registry, self.storage, path, stacklevel=3)
 
     def delete_expired_temporary_files(self, *, batch_size: int = 1000, max_batches: int | None = None) -> admin.CleanUp:
         return admin.delete_expired_temporary_files(self.registry, self.storage, batch_size=batch_size, max_batches=max_batches)
@@ -221,9 +338,24 @@ class Lake:
 
     def check(self, *, deep: bool = False) -> CheckReport:
         """The independent checker: registry, files, footers and journal against each other."""
-        from lakebed.check import check  # noqa: PLC0415 - needed by few, and it brings its own readers
+        from lakebed.check import check
 
         return check(self.registry, self.storage, deep=deep)
+
+
+def _schema_of(name: str, schema: Schema | pa.Schema | None, like: DataFrame | None) -> Schema:
+    if (schema is None) == (like is None):
+        message = f"{name}: give either a schema or `like`, a DataFrame"
+        raise InvalidValueError(message)
+    if like is not None:
+        from lakebed.pipeline.insert import schema_like
+
+        return schema_like(like)
+    return schema if isinstance(schema, Schema) else from_arrow(schema)
+
+
+def _reconnect(url: str, warehouse: str, options: Mapping[str, str] | None, metadata_mode: MetadataMode) -> Lake:
+    return connect(url, warehouse=warehouse, spark_options=options, metadata_mode=metadata_mode, create=False)
 
 
 def _range(begin: datetime | None, end: datetime | None) -> TimeRange | None:
@@ -233,14 +365,3 @@ def _range(begin: datetime | None, end: datetime | None) -> TimeRange | None:
         message = "only one end of the insert range was given"
         raise InvalidRangeError(message)
     return TimeRange.of(begin, end)
-
-
-def _bind(registry: Registry, storage: Storage) -> None:
-    """A registry that met another warehouse would judge its files as lost and the others as orphans."""
-    found = read_marker(storage).warehouse_id
-    with registry.write() as tx:
-        tx.run("INSERT INTO registry_facts (key, value) VALUES ('warehouse_id', :id) ON CONFLICT (key) DO NOTHING", {"id": found})
-        ((bound,),) = tx.query("SELECT value FROM registry_facts WHERE key = 'warehouse_id'")
-    if bound != found:
-        message = f"{registry.backend.shown_url} belongs to another warehouse than {storage.paths.root}: give both as they were created"
-        raise RegistryRefusedError(message)

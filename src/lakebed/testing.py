@@ -35,11 +35,13 @@ class FixedClock:
 
 
 @contextmanager
-def temporary_lake(url: str | None = None, *, clock: FixedClock | None = None) -> Iterator[Lake]:
+def temporary_lake(
+    url: str | None = None, *, clock: FixedClock | None = None, spark_options: Mapping[str, str] | None = None
+) -> Iterator[Lake]:
     """A lake in a temporary directory, on SQLite unless `url` names another registry."""
     with TemporaryDirectory(prefix="lakebed-") as directory:
         registry_url = url or f"sqlite:///{directory}/lake.db"
-        with connect(registry_url, warehouse=str(Path(directory) / "warehouse"), clock=clock) as lake:
+        with connect(registry_url, warehouse=str(Path(directory) / "warehouse"), clock=clock, spark_options=spark_options) as lake:
             yield lake
 
 
@@ -139,6 +141,12 @@ class SteppedBackend:
         self.steps.reach("commit")
         self.real.commit(_real(connection))
         self.steps.reach("committed")
+
+    def call(self, connection: Connection, sql: str, values: Sequence[Any]) -> Any:
+        self.steps.reach("call")
+        answer = self.real.call(_real(connection), sql, values)
+        self.steps.reach("committed")
+        return answer
 
     def rollback(self, connection: Connection) -> None:
         self.real.rollback(_real(connection))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakebed.core import fingerprints
-from lakebed.core.errors import LakebedError, OperationConflictError, OutcomeUnknownError
+from lakebed.core.errors import LakebedError, NotIcebergReadyError, OperationConflictError, OutcomeUnknownError
 from lakebed.core.ids import make_op_id
 from lakebed.core.names import GLOBAL_INSTANCE
 from lakebed.core.partitions import NewPartition
+from lakebed.core.transforms import resolve_transforms
 from lakebed.parquet.capture import CapturedFile, capture, capture_foreign
 from lakebed.parquet.inspect import Wanted
+from lakebed.parquet.preflight import find_obstacles, list_path_fields
 from lakebed.registry.operations import Operation, finish_rollback, open_operation, start_rollback
 from lakebed.registry.publish import Published, publish_partition
 from lakebed.registry.retire import DEFAULT_GRACE_US
@@ -89,7 +92,7 @@ def open_writing(registry: Registry, storage: Storage, table: LakeTable, *, kind
         roll_back(registry, storage, table, op_id, directory, error="the writer published nothing")
 
 
-def register_files(
+def register_files(  # noqa: PLR0913 - one keyword per choice
     registry: Registry,
     storage: Storage,
     table: LakeTable,
@@ -99,20 +102,40 @@ def register_files(
     instance: str = GLOBAL_INSTANCE,
     replacing: AbstractSet[int] = frozenset(),
     batch: tuple[str, int] | None = None,
+    adopt: bool = False,
 ) -> Published:
     """Publish Parquet files that others wrote, where they lie in the warehouse; one bad file and nothing is registered.
 
-    `batch` = (app_id, batch_id): the same batch twice is registered once, the second call gets the first answer.
+    Each file's partition path is proven by its statistics; one that spans several is refused. `adopt` takes files
+    without field ids by their column names. `batch` = (app_id, batch_id): the same batch twice is registered once.
     """
+    partition_by = json.loads(table.metadata.partition_by)
+    wanted = _wanted_of_foreign(table, paths, partition_by, adopt=adopt)
     captured: list[CapturedFile] = []
-    for answer in capture_foreign(storage, paths, table.schema, wanted=wanted_of(table)):
+    for answer in capture_foreign(storage, paths, table.schema, wanted=wanted):
         if isinstance(answer, LakebedError):
             raise answer
-        captured.append(answer)
+        captured.append(_place(answer, table, partition_by, relative=storage.paths.relative(answer.file.path)))
     app_id, batch_id = batch or (None, None)
     operation = Operation(op_id=new_op_id(registry), kind="register", app_id=app_id, batch_id=batch_id)
     partition = _partition(table, captured, insert_range=insert_range, instance=instance)
     return publish_partition(registry, partition, operation, replacing=replacing)
+
+
+def _wanted_of_foreign(table: LakeTable, paths: Sequence[str], partition_by: Sequence[str], *, adopt: bool) -> Wanted:
+    sources = {field.field_id for _, field in resolve_transforms(table.schema, partition_by)}
+    return replace(wanted_of(table), always=frozenset(sources) | list_path_fields(paths, table.schema), require_ids=not adopt)
+
+
+def _place(captured: CapturedFile, table: LakeTable, partition_by: Sequence[str], *, relative: str) -> CapturedFile:
+    """The file with its partition path, or a refusal that says what to do."""
+    partition_path, problems = find_obstacles(relative, captured.file.columns, table.schema, partition_by)
+    told = [str(problem) for problem in problems]
+    if table.row.event_time_field is not None and captured.event_range is None:
+        told.append(f"its footer tells no event time of {table.name}: write it again with statistics, and with times in its rows")
+    if told or partition_path is None:
+        raise NotIcebergReadyError(captured.file.path, problems=tuple(told))
+    return replace(captured, file=replace(captured.file, partition_path=partition_path))
 
 
 def roll_back(registry: Registry, storage: Storage, table: LakeTable, op_id: str, directory: str, *, error: str) -> None:

@@ -8,8 +8,7 @@ import pytest
 from killing import staged, state_of, stride
 
 from builders import ORDERS, insert_hours, within, write_partition
-from lakebed.core.times import from_micros
-from lakebed.registry.retire import retire_by_ids, retire_expired
+from lakebed.registry.retire import retire_by_ids, retire_by_key, retire_by_range, retire_expired
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,13 +22,11 @@ if TYPE_CHECKING:
 
 
 def by_key(lake: Lake, _: Steps) -> None:
-    wanted = insert_hours(0, 1)
-    lake.retire_partition(str(ORDERS), insert_begin=from_micros(wanted.begin), insert_end=from_micros(wanted.end))
+    within(lake.registry, lambda tx: retire_by_key(tx, ORDERS, instance="global", insert_range=insert_hours(0, 1)))
 
 
 def by_range(lake: Lake, _: Steps) -> None:
-    wanted = insert_hours(0, 2)
-    lake.retire_partitions(str(ORDERS), insert_begin=from_micros(wanted.begin), insert_end=from_micros(wanted.end))
+    within(lake.registry, lambda tx: retire_by_range(tx, ORDERS, insert_hours(0, 2)))
 
 
 def by_ids(lake: Lake, _: Steps) -> None:

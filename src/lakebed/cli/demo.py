@@ -1,44 +1,48 @@
-"""`lakebed demo`: the whole of what is there, on real files, one readable line per step."""
+"""`lakebed demo`: a day of telemetry through the whole lake, on real Spark, one readable line per step."""
 
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+from rich.markup import escape
 from rich.table import Table
 
-from lakebed.core import bounds
 from lakebed.core.errors import LakebedError
-from lakebed.core.types import Primitive
-from lakebed.parquet.arrow_schema import to_arrow
-from lakebed.registry.plans import ColumnRange
-from lakebed.registry.wakeup import Follower
 from lakebed.testing import FixedClock, temporary_lake
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame
     from rich.console import Console
 
-    from lakebed.core.times import TimeRange
     from lakebed.lake import Lake
-    from lakebed.registry.publish import Published
 
 _DAY = datetime(2026, 3, 1, tzinfo=UTC)
-_TABLE = "shop.orders"
-_ROWS = 20_000
-_SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", tz="UTC")), ("customer", pa.string()), ("amount", pa.float64())])
+_HOURS = 24
+_QUIET_HOUR = 3  # nothing fails in it: its slice is empty, and says so
+_ENTRIES, _SAMPLES = 20_000, 10_000
+_SPARK = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2", "spark.log.level": "ERROR"}
+_PROCESSES, _LOGS, _METRICS = "ops.processes", "ops.log_entries", "ops.metrics"
+_MINUTES, _BY_SERVICE = "ops.errors_by_minute", "ops.errors_by_service"
+
+_MINUTES_SQL = f"""SELECT date_trunc('minute', e.ts) AS minute, p.service, count(*) AS errors
+FROM {_LOGS} e JOIN {_PROCESSES} p ON p.process_id = e.process_id WHERE e.level = 'ERROR' GROUP BY 1, 2"""
+_MINUTES_COMBINE = "SELECT minute, service, sum(errors) AS errors FROM partials GROUP BY 1, 2"
+_SERVICE_SQL = f"SELECT service, sum(errors) AS errors, max(minute) AS last_seen FROM {_MINUTES} GROUP BY 1"
+_SERVICE_COMBINE = "SELECT service, sum(errors) AS errors, max(last_seen) AS last_seen FROM partials GROUP BY 1"
 
 
 def run_demo(out: Console) -> bool:
     """Print the story; whether the lake was clean at its end."""
     clock = FixedClock(_DAY)
     started = time.perf_counter()
-    with temporary_lake(clock=clock) as lake:
-        teller = _Teller(out, lake, clock)
-        clean = teller.tell()
+    with temporary_lake(clock=clock, spark_options=_SPARK) as lake:
+        clean = _Teller(out, lake, clock).tell()
+        lake.spark.stop()
     out.print(f"\n[bold]done in {time.perf_counter() - started:.1f} s[/]; the lake was temporary and is gone")
     return clean
 
@@ -46,130 +50,167 @@ def run_demo(out: Console) -> bool:
 class _Teller:
     def __init__(self, out: Console, lake: Lake, clock: FixedClock) -> None:
         self.out, self.lake, self.clock = out, lake, clock
-        self.hours: list[Published] = []
 
     def tell(self) -> bool:
         self.out.print(f"[bold]Lakebed[/]: a lake in a temporary directory, registry {self.lake.registry.dialect}\n")
-        self.lake.create_table(_TABLE, _SCHEMA, event_time="ts", index=["id"])
-        self.say("create", f"table {_TABLE}, event time ts, 4 columns with field ids")
-        self.insert_hours()
+        self.start()
+        self.create()
+        self.insert_a_day()
         self.fail_a_write()
-        self.show_journal()
-        self.plan_a_query()
-        self.replace_and_retire()
+        self.materialize()
+        self.merge()
+        self.query()
+        self.evolve()
+        self.redefine()
         self.clean_up()
         return self.check()
 
-    def say(self, step: str, text: str) -> None:
-        self.out.print(f"  [cyan]{step:<9}[/] {text}", soft_wrap=True)
+    @contextmanager
+    def step(self, name: str) -> Iterator[list[str]]:
+        """One line when the step is done; a spinner meanwhile, where somebody watches."""
+        said: list[str] = []
+        began = time.perf_counter()
+        with self.out.status(f"{name} ..."):
+            yield said
+        self.out.print(f"  [cyan]{name:<9}[/] {' '.join(said)} [dim]({time.perf_counter() - began:.1f} s)[/]", soft_wrap=True)
 
-    def insert_hours(self) -> None:
-        started = time.perf_counter()
-        for hour in range(6):
-            self.hours.append(self.write(hour))
-            self.clock.advance(seconds=3600)
-        row = self.lake.list_tables()[0]
-        self.say(
-            "insert",
-            f"6 hourly inserts of real Parquet: {row.row_count:,} rows, {row.file_count} files, {row.total_size / 1e6:.1f} MB "
-            f"in {time.perf_counter() - started:.2f} s, each one registry transaction",
+    def start(self) -> None:
+        with self.step("spark") as said:
+            said.append(f"{self.lake.spark.version}, local, started when it was first needed")
+
+    def create(self) -> None:
+        with self.step("create") as said:
+            spark = self.lake.spark
+            hosts = spark.range(60).selectExpr(
+                "id AS process_id", "concat('service-', id % 6) AS service", "concat('host-', id % 10) AS host"
+            )
+            self.lake.create_table(_PROCESSES, like=hosts)
+            self.lake.create_table(_LOGS, like=self.log_entries(0), event_time="ts", partition_by=["level"])
+            self.lake.create_table(_METRICS, like=self.metrics(0), event_time="ts")
+            self.lake.insert(_PROCESSES, hosts)
+            said.append(f"{_PROCESSES}, {_LOGS} (partitioned by level), {_METRICS}: schemas from DataFrames, field ids at every depth")
+
+    def log_entries(self, hour: int) -> DataFrame:
+        level = "'INFO'" if hour == _QUIET_HOUR else "CASE WHEN id % 50 = 7 THEN 'ERROR' WHEN id % 10 = 3 THEN 'WARN' ELSE 'INFO' END"
+        return self.lake.spark.range(_ENTRIES).selectExpr(
+            f"{_moment(hour, _ENTRIES)} AS ts", "id % 60 AS process_id", f"{level} AS level", "concat('message ', id % 997) AS message"
         )
 
-    def write(self, hour: int, *, insert_range: TimeRange | None = None, replacing: frozenset[int] = frozenset()) -> Published:
-        arrow_schema = to_arrow(self.lake.table(_TABLE).schema)
-        with self.lake.writing(_TABLE) as writing:
-            for half in range(2):
-                first = (hour * 2 + half) * _ROWS
-                moments = [_DAY + timedelta(hours=hour, minutes=30 * half, milliseconds=80 * i) for i in range(_ROWS)]
-                columns = [
-                    range(first, first + _ROWS),
-                    moments,
-                    [f"customer {i % 97}" for i in range(_ROWS)],
-                    [i * 0.01 for i in range(_ROWS)],
-                ]
-                path = Path(writing.new_path())
-                path.parent.mkdir(parents=True, exist_ok=True)
-                pq.write_table(pa.table([list(c) for c in columns], schema=arrow_schema), path, compression="zstd")
-            return writing.publish(insert_range=insert_range, replacing=replacing, grace_us=3600 * 1_000_000)
+    def metrics(self, hour: int) -> DataFrame:
+        return self.lake.spark.range(_SAMPLES).selectExpr(
+            f"{_moment(hour, _SAMPLES)} AS ts", "id % 60 AS process_id", "concat('cpu.', id % 4) AS name", "(id % 100) / 100D AS value"
+        )
+
+    def insert_a_day(self) -> None:
+        with self.step("insert") as said:
+            for hour in range(_HOURS):
+                self.lake.insert(_LOGS, self.log_entries(hour))
+                self.lake.insert(_METRICS, self.metrics(hour))
+                self.clock.advance(seconds=3600)
+            rows = {f"{t.database}.{t.name}": t for t in self.lake.list_tables()}
+            total = sum(t.row_count for t in rows.values())
+            files = sum(t.file_count for t in rows.values())
+            said.append(f"{2 * _HOURS} hourly batches: {total:,} rows in {files} files, each batch one registry transaction")
 
     def fail_a_write(self) -> None:
-        try:
-            with self.lake.writing(_TABLE) as writing:
-                path = Path(writing.new_path())
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(b"PAR1 torn in the middle")
-                writing.publish()
-        except LakebedError as error:
-            gone = not path.exists()
-            self.say(
-                "refuse", f"a torn file: [yellow]{error.code}[/], its directory is {'gone' if gone else 'STILL THERE'}, the table unchanged"
+        with self.step("refuse") as said:
+            before = len(self.lake.list_files(_LOGS))
+            try:
+                self.lake.insert(_LOGS, self.log_entries(0).selectExpr("*", "raise_error('torn in the middle') AS extra").drop("message"))
+            except LakebedError as error:
+                said.append(f"a DataFrame that does not fit: [yellow]{error.code}[/].")
+            try:
+                self.lake.insert(
+                    _LOGS, self.log_entries(0).selectExpr("ts", "process_id", "level", "string(raise_error('torn')) AS message")
+                )
+            except LakebedError as error:
+                said.append(f"A job that dies: [yellow]{error.code}[/]; still {before} files, nothing left behind")
+
+    def materialize(self) -> None:
+        with self.step("views") as said:
+            self.define(_MINUTES_SQL, _MINUTES_COMBINE)
+            self.lake.create_view_set(_BY_SERVICE, over=_MINUTES, sql=_SERVICE_SQL, combine=_SERVICE_COMBINE, slice="1h")
+            minutes = self.lake.materialize(_MINUTES).raise_failed()
+            services = self.lake.materialize(_BY_SERVICE).raise_failed()
+            said.append(
+                f"{_MINUTES} over the log, {_BY_SERVICE} over that: {minutes.built + services.built} slices built, "
+                f"{minutes.empty + services.empty} empty ones kept as proof that they were looked at"
             )
 
-    def show_journal(self) -> None:
-        follower = Follower(self.lake.registry)
-        changes = follower.poll()
-        follower.close()
-        shown = Table("number", "table", "operation", "what", title="the last changes of the journal", title_justify="left")
-        for change in changes[-4:]:
-            shown.add_row(str(change.sequence), change.table, change.operation, _describe(change.data))
-        self.say("journal", f"{len(changes)} typed changes, numbered without a gap from {changes[0].sequence} to {changes[-1].sequence}")
-        self.out.print(shown)
+    def define(self, sql: str, combine: str) -> None:
+        self.lake.create_view_set(_MINUTES, over=_LOGS, sql=sql, combine=combine, event_time="minute", slice="1h")
 
-    def plan_a_query(self) -> None:
-        long = Primitive(name="long")
-        exact = bounds.encode(long, 123_456)
-        wanted = ColumnRange(field_id=1, lower=exact, upper=exact, lower_coordinate=123_456.0, upper_coordinate=123_456.0)
-        started = time.perf_counter()
-        plan = self.lake.plan(_TABLE, ranges=[wanted])
-        took = (time.perf_counter() - started) * 1e3
-        self.say("plan", f"id = 123456 needs {len(plan.paths)} of 12 files, found in {took:.2f} ms without touching one")
+    def merge(self) -> None:
+        with self.step("merge") as said:
+            merged = self.lake.merge(_LOGS)
+            again = self.lake.materialize(_MINUTES)
+            said.append(
+                f"{merged.partitions_before} hours into {len(merged.runs)}, {merged.files_before} files into {merged.files_after}; "
+                f"the views stay fresh: {again.built} slices to build"
+            )
 
-    def replace_and_retire(self) -> None:
-        planned = self.lake.plan(_TABLE)
-        last = self.hours.pop()
-        self.write(5, replacing=frozenset({last.partition_id}))
-        self.say("replace", "the last hour, by compare-and-swap: its files are queued, the new ones live, in one transaction")
-        for hour in self.hours[:2]:
-            begin, end = hour.insert_range.begin, hour.insert_range.end
-            self.retire(begin, end)
-        for path in planned.paths:
-            self.lake.load_partition_metadata(path)
-        row = self.lake.list_tables()[0]
-        self.say(
-            "retire",
-            f"two hours; {row.file_count} files stay live. A reader that planned before still loads all {len(planned.paths)} footers",
+    def query(self) -> None:
+        text = (
+            f"SELECT count(*) AS n FROM {_METRICS} WHERE ts >= TIMESTAMP '2026-03-01 06:00:00Z' AND ts < TIMESTAMP '2026-03-01 08:00:00Z'"
         )
+        with self.step("query") as said, self.lake.reading():
+            (scan,) = self.lake.explain(text).scans
+            (row,) = self.lake.sql(text).collect()
+            said.append(
+                f"two hours of {_METRICS}: {row['n']:,} rows from {scan.files} of {scan.files_in_table} files, the others never opened"
+            )
 
-    def retire(self, begin: int, end: int) -> None:
-        epoch = datetime(1970, 1, 1, tzinfo=UTC)
-        window = [epoch + timedelta(microseconds=at) for at in (begin, end)]
-        self.lake.retire_partition(_TABLE, insert_begin=window[0], insert_end=window[1], grace_s=3600)
+    def evolve(self) -> None:
+        with self.step("evolve") as said:
+            wider = self.metrics(0).selectExpr("*", "concat('host-', process_id % 10) AS host")
+            self.lake.insert(_METRICS, wider, evolve=True)
+            with self.lake.reading():
+                (row,) = self.lake.sql(f"SELECT count(*) AS n, count(host) AS hosts FROM {_METRICS}").collect()
+            said.append(f"a column added to {_METRICS}: {row['n'] - row['hosts']:,} old rows read as NULL, none rewritten")
+
+    def redefine(self) -> None:
+        with self.step("redefine") as said:
+            self.define(_MINUTES_SQL.replace("count(*) AS errors", "count(*) AS errors, min(e.message) AS sample"),
+                        "SELECT minute, service, sum(errors) AS errors, min(sample) AS sample FROM partials GROUP BY 1, 2")  # fmt: skip
+            built = self.lake.materialize(_MINUTES).raise_failed()
+            said.append(
+                f"{_MINUTES} with one more column: {built.built + built.empty} slices built beside the old ones, then promoted at once"
+            )
+        with self.step("retire") as said:
+            listed = self.lake.list_incompatible_partitions()
+            done = self.lake.retire_incompatible_partitions(dry_run=False)
+            said.append(f"{len(listed)} partitions became incompatible; retired {done.non_empty} with rows and {done.empty} empty ones")
 
     def clean_up(self) -> None:
-        early = self.lake.delete_expired_temporary_files()
-        self.clock.advance(seconds=2 * 3600)
-        late = self.lake.delete_expired_temporary_files()
-        self.say(
-            "clean",
-            f"{early.deleted} files deleted inside the grace period, {late.deleted} after it ({late.bytes_freed / 1e6:.1f} MB), footers with them",
-        )
+        with self.step("clean") as said:
+            early = self.lake.delete_expired_temporary_files()
+            self.clock.advance(seconds=25 * 3600)
+            late = self.lake.delete_expired_temporary_files()
+            said.append(
+                f"{early.deleted} files deleted inside the grace of a day, {late.deleted} after it ({late.bytes_freed / 1e6:.1f} MB)"
+            )
 
     def check(self) -> bool:
-        report = self.lake.check(deep=True)
-        self.say(
-            "check", f"{'[green]clean[/]' if report.clean else '[red]NOT clean[/]'}: {len(report.checked)} rules, every file read whole"
-        )
+        with self.step("check") as said:
+            report = self.lake.check(deep=True)
+            said.append(f"{'[green]clean[/]' if report.clean else '[red]NOT clean[/]'}: {len(report.checked)} rules, every file read whole")
         for finding in report.findings:
-            self.out.print(f"    {finding.rule}: {finding.message}", markup=False)
-        shown = Table("slice", "rows", "files", "bytes", "events", title=f"{_TABLE} at the end", title_justify="left")
-        for p in self.lake.list_partitions(_TABLE):
-            events = f"{p.min_event_time:%H:%M} to {p.max_event_time:%H:%M}" if p.min_event_time and p.max_event_time else "none"
-            shown.add_row(f"{p.begin_insert_time:%F %T}", f"{p.num_rows:,}", str(p.file_count), f"{p.file_size:,}", events)
-        self.out.print(shown)
+            self.out.print(f"    {finding.rule}: {escape(finding.message)}")
+        self.out.print(self.summary())
         return report.clean
 
+    def summary(self) -> Table:
+        shown = Table("table", "kind", "partitions", "empty", "files", "rows", "size", title="the lake at the end", title_justify="left")
+        for t in self.lake.list_tables():
+            name = f"{t.database}.{t.name}"
+            partitions = self.lake.list_partitions(name)
+            empty = sum(p.num_rows == 0 for p in partitions)
+            size = f"{t.total_size / 1e3:,.0f} kB"
+            shown.add_row(name, t.kind, str(len(partitions)), str(empty), str(t.file_count), f"{t.row_count:,}", size)
+        return shown
 
-def _describe(row: object) -> str:
-    count = getattr(row, "row_count", None)
-    name = getattr(row, "file_name", None) or getattr(row, "name", "")
-    return f"{name} {count:,} rows" if count is not None else str(name)
+
+def _moment(hour: int, rows: int) -> str:
+    """The events of one hour, evenly spread."""
+    begin = int((_DAY + timedelta(hours=hour)).timestamp()) * 1_000_000
+    return f"timestamp_micros({begin} + id * {3_600_000_000 // rows})"

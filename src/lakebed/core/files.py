@@ -77,6 +77,9 @@ class NewFile:
         if (self.file_type is FileType.PARQUET) != (self.footer is not None):
             message = f"{self.path}: a Parquet file comes with its footer, any other file without"
             raise InvalidValueError(message)
+        if self.file_type is not FileType.PARQUET and self.path.endswith(".parquet"):
+            message = f"{self.path}: only a Parquet file may be called *.parquet, because planning goes by the name"
+            raise InvalidValueError(message)
         if self.footer is not None and self.footer.num_rows != self.row_count:
             message = f"{self.path}: the footer counts {self.footer.num_rows} rows, the caller {self.row_count}"
             raise InvalidValueError(message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, assert_never
 
@@ -35,10 +36,28 @@ def to_arrow(schema: Schema) -> pa.Schema:
     return pa.schema([_field_out(f) for f in schema.fields])
 
 
+def to_arrow_nullable(schema: Schema) -> pa.Schema:
+    """The same with every field optional but map keys, for writers whose rows were checked before."""
+    return to_arrow(Schema(fields=tuple(map(_optional, schema.fields))))
+
+
 def from_arrow(schema: pa.Schema) -> Schema:
     """A first version: ids are given in the order of the columns, parents before children."""
     ids = count(1)
     return Schema(fields=tuple(_field_in(f, ids) for f in schema))
+
+
+def _optional(field: Field) -> Field:
+    match field.type:
+        case Struct(fields=fields):
+            kind: Type = Struct(fields=tuple(map(_optional, fields)))
+        case List(element=element):
+            kind = List(element=_optional(element))
+        case Map(key=key, value=value):
+            kind = Map(key=replace(_optional(key), required=True), value=_optional(value))
+        case Primitive():
+            kind = field.type
+    return replace(field, required=False, type=kind)
 
 
 def _field_out(field: Field) -> pa.Field:

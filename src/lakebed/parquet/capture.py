@@ -43,11 +43,16 @@ class _Source:
 def capture(storage: Storage, path: str, schema: Schema, *, wanted: Wanted = DEFAULT, partition_path: str = "") -> CapturedFile:
     """Capture a file that this lake wrote itself; what could never become an Iceberg data file is refused here."""
     source = _look(storage, path)
-    try:
-        inspection = inspect(source.tail, schema, wanted=wanted)
-    except CorruptionError as exc:
-        raise UnreadableFileError(source.facts.path, reason=str(exc)) from exc
-    return _finish(storage, source, inspection, partition_path)
+    return _finish(storage, source, _inspect(source, schema, wanted), partition_path)
+
+
+def capture_written(
+    storage: Storage, path: str, schema: Schema, *, wanted: Wanted = DEFAULT, partition_path: str = ""
+) -> CapturedFile | None:
+    """`capture`, and None for a file without rows, which Spark writes when there are none at all."""
+    source = _look(storage, path)
+    inspection = _inspect(source, schema, wanted)
+    return _finish(storage, source, inspection, partition_path) if inspection.footer.num_rows else None
 
 
 def capture_foreign(
@@ -64,6 +69,13 @@ def capture_foreign(
     items = [ForeignFile(path=s.facts.path, tail=s.tail) for s in sources if isinstance(s, _Source)]
     answers = iter(inspect_isolated(items, schema, wanted=wanted, limits=limits))
     return [_settle(storage, s, next(answers), partition_path) if isinstance(s, _Source) else s for s in sources]
+
+
+def _inspect(source: _Source, schema: Schema, wanted: Wanted) -> Inspection:
+    try:
+        return inspect(source.tail, schema, wanted=wanted)
+    except CorruptionError as exc:
+        raise UnreadableFileError(source.facts.path, reason=str(exc)) from exc
 
 
 def _settle(storage: Storage, source: _Source, answer: Inspection | LakebedError, partition_path: str) -> CapturedFile | LakebedError:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from lakebed.pipeline.reading import ReaderLease
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,6 +20,10 @@ class Context:
     registry: Registry
     storage: Storage
     source: SparkSource
+    lease: ReaderLease = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lease", ReaderLease(self.registry))
 
     @property
     def spark(self) -> SparkSession:

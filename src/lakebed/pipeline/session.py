@@ -2,26 +2,50 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
+import shutil
+import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+from lakebed.core.errors import SessionRefusedError
+from lakebed.pipeline.faults import SPARK_ERRORS, translate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_DEFAULTS = {
+logger = logging.getLogger(__name__)
+
+# What correct files and answers need; a session that differs is refused.
+NEEDED = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default, INT96, has no statistics and no place in Iceberg
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",  # the other calendar is read by no other engine
     "spark.sql.parquet.fieldId.read.enabled": "false",  # filters are pushed by name: reading by id answers wrongly
+    "spark.sql.parquet.fieldId.write.enabled": "true",
+    "spark.sql.caseSensitive": "false",  # columns are told apart without regard to case
+}
+_SQL = {
+    **NEEDED,
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",  # explicit paths are known to exist: no listing job
     "spark.sql.session.timeZone": "UTC",
+}
+_LOCAL = {
+    "spark.master": "local[*]",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+_OLDEST_SPARK = (4, 1)
+_OLDEST_JAVA = 17
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 class SparkSource:
@@ -29,21 +53,61 @@ class SparkSource:
 
     def __init__(self, given: SparkSession | None = None, *, options: Mapping[str, str] | None = None) -> None:
         self._given, self._options = given, dict(options or {})
-        self._built: SparkSession | None = None
+        self._ready: SparkSession | None = None
         self._guard = threading.Lock()
 
     @property
     def spark(self) -> SparkSession:
-        if self._given is not None:
-            return self._given
+        """The session; an adopted one is checked once, and what it lacks is named."""
         with self._guard:
-            if self._built is None:
-                self._built = self._build()
-            return self._built
+            if self._ready is None:
+                session = self._given if self._given is not None else self._build()
+                _require_fit(session)
+                self._ready = session
+            return self._ready
 
     def _build(self) -> SparkSession:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        is_remote = "spark.remote" in self._options or "SPARK_REMOTE" in os.environ
         builder = SparkSession.builder.appName("lakebed")
-        for key, value in {"spark.master": "local[*]", **_DEFAULTS, **self._options}.items():
+        for key, value in {**({} if is_remote else _LOCAL), **_SQL, **self._options}.items():
             builder = builder.config(key, value)
-        return builder.getOrCreate()
+        try:
+            return builder.getOrCreate()
+        except SPARK_ERRORS as exc:
+            raise SessionRefusedError(_why_not(exc)) from exc
+
+
+def _require_fit(session: SparkSession) -> None:
+    try:
+        version = tuple(int(part) for part in session.version.split(".")[:2])
+        wrong = [f"{key}={wanted}" for key, wanted in NEEDED.items() if (session.conf.get(key) or "").upper() != wanted.upper()]
+    except SPARK_ERRORS as exc:
+        raise translate(exc, "looking at the Spark session") from exc
+    if version < _OLDEST_SPARK:
+        message = f"the Spark session is {session.version}: Lakebed needs {'.'.join(map(str, _OLDEST_SPARK))} or newer"
+        raise SessionRefusedError(message)
+    if wrong:
+        message = f"the Spark session lacks what correct files need: `spark.conf.set` {', '.join(wrong)}, or let Lakebed build the session"
+        raise SessionRefusedError(message)
+
+
+def _why_not(exc: BaseException) -> str:
+    if isinstance(exc, PySparkException) and exc.getCondition() == "JAVA_GATEWAY_EXITED":
+        return _judge_java()
+    return f"the Spark session cannot be started: {str(exc)[:400]}"
+
+
+def _judge_java() -> str:
+    """Asked only when the JVM did not come up: a look at Java costs as much as starting it."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    advice = f"install Java {_OLDEST_JAVA} or newer and set JAVA_HOME to it"
+    try:
+        told = subprocess.run([java or "java", "-version"], capture_output=True, text=True, timeout=20, check=False).stderr  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return f"Spark needs Java and {java or 'none on the PATH'} cannot be run: {advice}"
+    found = _VERSION.search(told)
+    if found is None or int(found[1]) < _OLDEST_JAVA:
+        return f"Spark needs Java {_OLDEST_JAVA} or newer, {java} is {found[1] if found else 'of an unknown version'}: {advice}"
+    return f"the JVM ({java}, Java {found[1]}) did not start: read what it said on stderr, and look at the memory it was given"

@@ -118,6 +118,9 @@ class Backend(Protocol):
     def commit(self, connection: Connection) -> None:
         """Commit durably. A lost connection here is CommitUnknown: the outcome must be looked up."""
 
+    def call(self, connection: Connection, sql: str, values: Sequence[Any]) -> Any:
+        """One statement as a transaction of its own; only PostgreSQL has functions to call."""
+
     def rollback(self, connection: Connection) -> None:
         """Undo and free every lock; never raises for a connection that is gone."""
 

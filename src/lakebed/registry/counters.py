@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,9 @@ from lakebed.core.partitions import SMALL_FILE_BYTES
 from lakebed.registry.statements import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from lakebed.core.files import NewFile
     from lakebed.core.names import TableName
     from lakebed.registry.transaction import LockedTable, Transaction
 
@@ -51,6 +53,14 @@ class Tally:
 
 def tally_of(*, rows: int, size_bytes: int) -> Tally:
     return Tally(rows, 1, int(size_bytes < SMALL_FILE_BYTES), size_bytes)
+
+
+def tally_files(files: Sequence[NewFile]) -> dict[str, Tally]:
+    """What these files add, per partition path."""
+    tallies: dict[str, Tally] = defaultdict(Tally)
+    for f in files:
+        tallies[f.partition_path] += tally_of(rows=f.row_count, size_bytes=f.size_bytes)
+    return dict(tallies)
 
 
 def add_to_counters(tx: Transaction, table: LockedTable, tallies: Mapping[str, Tally]) -> None:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import RegistryNewerError, RegistryOlderError, RegistryRefusedError, TriggersChangedError
+from lakebed.registry.append_ddl import append_function
 from lakebed.registry.engine import Registry, parse_url
 from lakebed.registry.journal_ddl import hash_triggers, postgres_triggers, sqlite_triggers
 from lakebed.registry.postgres import PostgresBackend, split_script
@@ -72,7 +73,7 @@ def require_known(found: str) -> None:
 
 def statements(dialect: Dialect) -> list[str]:
     """The whole schema of today, in order."""
-    return [*table_ddl(dialect), *table_options(dialect), *rules(dialect).values(), *triggers(dialect).values()]
+    return [*table_ddl(dialect), *table_options(dialect), *programs(dialect).values()]
 
 
 def freeze() -> dict[str, dict[str, dict[str, str]]]:
@@ -81,7 +82,7 @@ def freeze() -> dict[str, dict[str, dict[str, str]]]:
     return {
         dialect: {
             "tables": {str(number): ddl for number, ddl in enumerate([*table_ddl(dialect), *table_options(dialect)])},
-            "triggers": {**rules(dialect), **triggers(dialect)},
+            "triggers": programs(dialect),
         }
         for dialect in dialects
     }
@@ -110,6 +111,11 @@ def triggers(dialect: Dialect) -> dict[str, str]:
     return sqlite_triggers() if dialect == "sqlite" else postgres_triggers()
 
 
+def programs(dialect: Dialect) -> dict[str, str]:
+    """Everything in the database that acts by itself, and that start-up therefore verifies."""
+    return {**rules(dialect), **triggers(dialect), **(append_function() if dialect == "postgresql" else {})}
+
+
 @lru_cache(maxsize=1)
 def column_types() -> dict[str, dict[str, str]]:
     """PostgreSQL's type of every column, for inserts from arrays."""
@@ -126,7 +132,7 @@ def column_types() -> dict[str, dict[str, str]]:
 
 def verify_triggers(registry: Registry) -> None:
     """Every rule and journal trigger is there, enabled and unaltered; else writing would lose changes silently."""
-    expected = {**rules(registry.dialect), **triggers(registry.dialect)}
+    expected = programs(registry.dialect)
     found = _found_sqlite(registry) if registry.dialect == "sqlite" else _found_postgres(registry)
     wanted = expected if registry.dialect == "sqlite" else {name: _postgres_shape(ddl) for name, ddl in expected.items()}
     missing = tuple(sorted(wanted.keys() - found.keys()))
@@ -142,7 +148,7 @@ def verify_triggers(registry: Registry) -> None:
 
 def stamp_facts(connection: Connection, dialect: Dialect) -> None:
     """What start-up compares: the triggers' hash and the registry's identity."""
-    expected = {**rules(dialect), **triggers(dialect)}
+    expected = programs(dialect)
     upsert = "INSERT INTO registry_facts (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
     connection.run(upsert, {"key": "trigger_hash", "value": hash_triggers(expected)})
     keep = "INSERT INTO registry_facts (key, value) VALUES (:key, :value) ON CONFLICT (key) DO NOTHING"
@@ -218,7 +224,7 @@ def _postgres_shape(ddl: str) -> str:
     if "$$" not in ddl:
         return ""
     _, body, _ = ddl.split("$$")
-    return _shape(body, split_script(ddl)[-1])
+    return _shape(body, split_script(ddl)[-1] if "TRIGGER" in ddl else "")
 
 
 def _shape(body: str, declaration: str) -> str:
@@ -239,4 +245,9 @@ def _found_postgres(registry: Registry) -> dict[str, str]:
         "SELECT k.conname FROM pg_constraint k JOIN pg_namespace n ON n.oid = k.connamespace "
         "WHERE n.nspname = current_schema() AND k.contype = 'x'"
     )
-    return {row[0]: _shape(row[1], row[2]) for row in rows} | {row[0]: "" for row in constraints}
+    functions = registry.query(
+        "SELECT p.proname, p.prosrc FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace "
+        "WHERE n.nspname = current_schema() AND p.proname LIKE 'lakebed%'"
+    )
+    shapes = {row[0]: _shape(row[1], row[2]) for row in rows}
+    return shapes | {row[0]: "" for row in constraints} | {row[0]: _shape(row[1], "") for row in functions}

@@ -15,6 +15,7 @@ from lakebed.core.errors import (
     ForkedConnectionError,
     InvalidValueError,
     LakebedError,
+    OperationConflictError,
     OutcomeUnknownError,
     RegistryLockedError,
     RegistryUnavailableError,
@@ -71,6 +72,10 @@ class Registry:
     def host_now(self) -> int:
         """For names and identifiers only: never decides anything."""
         return self._clock() if self._clock is not None else time.time_ns() // 1000
+
+    def given_now(self) -> int | None:
+        """The test's clock, or None where the database tells the time itself."""
+        return self._clock() if self._clock is not None else None
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -141,6 +146,23 @@ class Registry:
             listener.set()
         for hook in tx.after_commit:
             hook()
+
+    def call(self, sql: str, values: Sequence[Any], *, table_id: int, op_id: str) -> Any:
+        """One statement that is a transaction of its own (PostgreSQL); its answer, or None when it did nothing.
+
+        A lost connection is settled as in `write`; an operation that turns out to be committed raises `OperationConflictError`,
+        because its answer is in its row.
+        """
+        with self._checked_out() as connection:
+            try:
+                answer = self.backend.call(connection, sql, values)
+            except CommitUnknownError as exc:
+                connection.close()
+                self._settle([table_id], op_id, cause=exc)
+                raise OperationConflictError(op_id, wanted="writing", found="registered") from exc
+        for listener in self._listeners:
+            listener.set()
+        return answer
 
     def transact(self, body: Callable[[Transaction], T], *, tables: Sequence[TableName | int], op_id: str | None = None) -> T:
         """Run `body` through the door, again (at most 5 times) when another writer's lock was in the way."""

@@ -28,12 +28,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_FOOTER_BYTES = 1 << 30
+_LOCAL = threading.local()
 _OLDEST = 1
 _LOAD = "SELECT metadata, partition_format_version, footer_length, num_rows, checksum FROM partition_metadata WHERE file_path = :path"
 _NEXT_OLD = """SELECT file_path, metadata, footer_length, num_rows, checksum, table_id FROM partition_metadata
 WHERE partition_format_version < 2 AND file_path > :after ORDER BY file_path LIMIT :limit"""
 _REPLACE = """UPDATE partition_metadata SET metadata = :metadata, partition_format_version = :version, footer_length = :length,
 num_rows = :rows, checksum = :checksum WHERE file_path = :path AND partition_format_version = 1 AND checksum = :was"""
+
+
+def compress_footer(footer: Footer) -> bytes:
+    """As it is stored. One compressor per thread: making one costs as much as compressing a footer."""
+    if not hasattr(_LOCAL, "compressor"):
+        _LOCAL.compressor = zstandard.ZstdCompressor(level=3)
+    compressed: bytes = _LOCAL.compressor.compress(footer.tail)
+    return compressed
 
 
 def load_footer(reader: Registry | Reader | Transaction, path: str) -> bytes:

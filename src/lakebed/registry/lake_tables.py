@@ -184,11 +184,16 @@ def stage_version(tx: Transaction, name: TableName, schema: Schema, *, definitio
     table = tx.require(name)
     versions = list_versions(tx, table.table_id)
     serving = next(v for v in versions if v.standing == "serving")
+    withdraw_staged(tx, name)
+    return _add_version(tx, table, serving, schema, versions, standing="staged", definition=definition)
+
+
+def withdraw_staged(tx: Transaction, name: TableName) -> None:
+    """Give up the staged definition, if there is one; what was built for it becomes incompatible."""
     tx.run(
         "UPDATE table_metadata SET standing = 'incompatible', updated_at = :now WHERE table_id = :id AND standing = 'staged'",
-        {"id": table.table_id, "now": tx.now},
+        {"id": tx.require(name).table_id, "now": tx.now},
     )
-    return _add_version(tx, table, serving, schema, versions, standing="staged", definition=definition)
 
 
 def promote_version(tx: Transaction, name: TableName, schema_hash: str) -> int:

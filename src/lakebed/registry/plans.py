@@ -31,6 +31,19 @@ _AS_OF = "f.added_seq <= :as_of AND (f.retired_seq IS NULL OR f.retired_seq > :a
 _PRUNED = """NOT EXISTS (SELECT 1 FROM file_columns c WHERE c.file_id = f.id AND c.field_id = :field{n}
 AND (c.upper < CAST(:lower{n} AS {blob}) OR c.lower > CAST(:upper{n} AS {blob})))"""
 _BLOB = {"sqlite": "blob", "postgresql": "bytea"}
+# A column that has no row here (it came later, or is not among those kept) is unknown: the file stays
+_WITHOUT_NULLS = "NOT EXISTS (SELECT 1 FROM file_columns c WHERE c.file_id = f.id AND c.field_id = :null{n} AND c.null_count = 0)"
+_ONLY_NULLS = "NOT EXISTS (SELECT 1 FROM file_columns c WHERE c.file_id = f.id AND c.field_id = :null{n} AND c.null_count = c.value_count)"
+_INSTANCE = "EXISTS (SELECT 1 FROM partitions p WHERE p.id = f.partition_id AND p.view_instance_id = :instance)"
+_LIVE_PATHS = "SELECT partition_path FROM table_stats WHERE table_id = :table_id"
+_PAST_PATHS = f"SELECT DISTINCT f.partition_path FROM table_files f WHERE f.table_id = :table_id AND {_AS_OF}"
+_JSON = "SELECT file_path FROM table_files WHERE file_path IN (:paths*) AND file_type = 'json'"
+_EVENTS = """SELECT min(min_event_time), max(max_event_time) FROM partitions
+WHERE scope_id IN (SELECT id FROM partition_scopes WHERE table_id = :table_id AND schema_hash IN (:hashes*))"""
+_PARQUET = ".parquet"
+_NUMBER_AT = """SELECT max(n), (SELECT horizon_seq FROM table_seq WHERE table_id = :id)
+FROM (SELECT max(added_seq) AS n FROM table_files WHERE table_id = :id AND created_at <= :at
+UNION ALL SELECT max(retired_seq) FROM table_files WHERE table_id = :id AND retired_seq IS NOT NULL AND modified_at <= :at) AS found"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,17 +69,36 @@ class Plan:
     paths: list[str] = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NullTest:
+    """Rows are wanted whose column is null, or is not."""
+
+    field_id: int
+    is_null: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileCount:
+    """How much a plan would read."""
+
+    files: int
+    rows: int
+    size_bytes: int
+
+
 def plan_files(
     registry: Registry,
     name: TableName,
     *,
     ranges: Sequence[ColumnRange] = (),
+    nulls: Sequence[NullTest] = (),
     partition_paths: Sequence[str] | None = None,
+    instance: str | None = None,
     as_of: int | None = None,
 ) -> Plan:
     """The visible files that may hold wanted rows. Pruning never drops one that does."""
     with registry.read() as reader:
-        return read_plan(reader, name, ranges=ranges, partition_paths=partition_paths, as_of=as_of)
+        return read_plan(reader, name, ranges=ranges, nulls=nulls, partition_paths=partition_paths, instance=instance, as_of=as_of)
 
 
 def read_plan(
@@ -74,39 +106,122 @@ def read_plan(
     name: TableName,
     *,
     ranges: Sequence[ColumnRange] = (),
+    nulls: Sequence[NullTest] = (),
     partition_paths: Sequence[str] | None = None,
+    instance: str | None = None,
     as_of: int | None = None,
 ) -> Plan:
     """`plan_files` inside a snapshot that the caller holds, so that a join sees all its tables at one instant."""
+    asked = _Question(ranges=ranges, nulls=nulls, partition_paths=partition_paths, instance=instance, as_of=as_of)
+    head = _read_head(reader, name, asked)
+    text = _select(reader, head, asked, _PATHS[reader.dialect])[0]
+    number = head.last_seq if as_of is None else as_of
+    return Plan(table_id=head.table_id, journal_number=number, paths=text.split("\n") if text else [])
+
+
+def count_files(
+    reader: Reader,
+    name: TableName,
+    *,
+    ranges: Sequence[ColumnRange] = (),
+    nulls: Sequence[NullTest] = (),
+    partition_paths: Sequence[str] | None = None,
+    instance: str | None = None,
+    as_of: int | None = None,
+) -> FileCount:
+    """How much `read_plan` of the same question would name."""
+    asked = _Question(ranges=ranges, nulls=nulls, partition_paths=partition_paths, instance=instance, as_of=as_of)
+    head = _read_head(reader, name, asked)
+    sums = "count(*), COALESCE(sum(f.row_count), 0), COALESCE(sum(f.file_size), 0)"
+    files, rows, size_bytes = _select(reader, head, asked, sums)
+    return FileCount(files=int(files), rows=int(rows), size_bytes=int(size_bytes))
+
+
+def list_partition_paths(reader: Reader, table_id: int, *, as_of: int | None = None) -> list[str]:
+    """The partition paths that have files; for the present from the counters, without a look at any file."""
+    if as_of is None:
+        return [row[0] for row in reader.query(_LIVE_PATHS, {"table_id": table_id})]
+    return [row[0] for row in reader.query(_PAST_PATHS, {"table_id": table_id, "as_of": as_of})]
+
+
+def list_json(reader: Registry | Reader, paths: Sequence[str]) -> frozenset[str]:
+    """Those of `paths` that are JSON files. No JSON file may be called *.parquet, so that nothing is asked for most plans."""
+    asked = [path for path in paths if not path.endswith(_PARQUET)]
+    return frozenset(row[0] for row in reader.query(_JSON, {"paths": asked})) if asked else frozenset()
+
+
+def find_event_range(reader: Reader, table_id: int) -> tuple[int, int] | None:
+    """The first and the last event time of the visible rows, in microseconds; None when no row tells one."""
+    hashes = [row[0] for row in reader.query(_HASHES, {"table_id": table_id})]
+    ((low, high),) = reader.query(_EVENTS, {"table_id": table_id, "hashes": hashes})
+    return None if low is None else (int(low), int(high))
+
+
+def find_number_at(reader: Registry | Reader, table_id: int, moment: int) -> int:
+    """The journal number of the last change of files at or before `moment` (UTC microseconds).
+
+    Files that are gone tell no number any more; where the journal still does, the oldest number kept is told rightly too.
+    """
+    ((found, horizon),) = reader.query(_NUMBER_AT, {"id": table_id, "at": moment})
+    if found is not None and found >= horizon:
+        return int(found)
+    rows = reader.query("SELECT at FROM change_log WHERE table_id = :id AND seq = :seq", {"id": table_id, "seq": horizon})
+    if rows and rows[0][0] <= moment:
+        return int(horizon)
+    if found is None and not horizon:
+        message = f"the table had no file yet at {show(moment)}"
+        raise InvalidValueError(message)
+    when = f" of {show(rows[0][0])}" if rows else ""
+    message = f"what was there at {show(moment)} is not kept any more: the nearest that is kept is journal number {horizon}{when}"
+    raise InvalidValueError(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    ranges: Sequence[ColumnRange]
+    nulls: Sequence[NullTest]
+    partition_paths: Sequence[str] | None
+    instance: str | None
+    as_of: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Head:
+    table_id: int
+    last_seq: int
+    hashes: list[str]
+
+
+def _read_head(reader: Reader, name: TableName, asked: _Question) -> _Head:
     heads = reader.query(_HEAD, {"database": name.database, "name": name.name})
     if not heads:
         raise TableNotFoundError(str(name))
     table_id, last_seq, horizon = heads[0]
-    if as_of is not None:
-        _require_reachable(name, as_of, last_seq, horizon)
+    if asked.as_of is not None:
+        _require_reachable(name, asked.as_of, last_seq, horizon)
+        if asked.instance is not None:  # a retired partition takes its instance with it
+            message = f"{name}: an earlier state can be read for all instances only: leave out instance or as_of"
+            raise InvalidValueError(message)
     hashes = [row[0] for row in reader.query(_HASHES, {"table_id": table_id})]
-    params: dict[str, Any] = {"table_id": table_id, "hashes": hashes, "as_of": as_of}
-    conditions = ["f.table_id = :table_id", _LIVE if as_of is None else _AS_OF, "f.schema_hash IN (:hashes*)"]
-    if partition_paths is not None:
+    return _Head(table_id=table_id, last_seq=last_seq, hashes=hashes)
+
+
+def _select(reader: Reader, head: _Head, asked: _Question, what: str) -> Sequence[Any]:
+    """One row about all files that the question leaves."""
+    params: dict[str, Any] = {"table_id": head.table_id, "hashes": head.hashes, "as_of": asked.as_of}
+    conditions = ["f.table_id = :table_id", _LIVE if asked.as_of is None else _AS_OF, "f.schema_hash IN (:hashes*)"]
+    if asked.partition_paths is not None:
         conditions.append("f.partition_path IN (:partition_paths*)")
-        params["partition_paths"] = list(partition_paths)
-    _add_ranges(reader, table_id, ranges, conditions, params)
-    sql = f"SELECT {_PATHS[reader.dialect]} FROM table_files f WHERE {' AND '.join(conditions)}"
-    text = reader.query(sql, {key: value for key, value in params.items() if f":{key}" in sql})[0][0]
-    return Plan(table_id=table_id, journal_number=last_seq if as_of is None else as_of, paths=text.split("\n") if text else [])
-
-
-def find_number_at(reader: Registry | Reader, table_id: int, moment: int) -> int:
-    """The journal number of the last change of files at or before `moment` (UTC microseconds)."""
-    rows = reader.query(
-        """SELECT max(n) FROM (SELECT max(added_seq) AS n FROM table_files WHERE table_id = :id AND created_at <= :at
-        UNION ALL SELECT max(retired_seq) FROM table_files WHERE table_id = :id AND retired_seq IS NOT NULL AND modified_at <= :at) AS found""",
-        {"id": table_id, "at": moment},
-    )
-    if rows[0][0] is None:
-        message = f"the table had no file yet at {show(moment)}"
-        raise InvalidValueError(message)
-    return int(rows[0][0])
+        params["partition_paths"] = list(asked.partition_paths)
+    if asked.instance is not None:
+        conditions.append(_INSTANCE)
+        params["instance"] = asked.instance
+    for n, test in enumerate(asked.nulls):
+        conditions.append((_WITHOUT_NULLS if test.is_null else _ONLY_NULLS).format(n=n))
+        params[f"null{n}"] = test.field_id
+    _add_ranges(reader, head.table_id, asked.ranges, conditions, params)
+    sql = f"SELECT {what} FROM table_files f WHERE {' AND '.join(conditions)}"
+    return reader.query(sql, {key: value for key, value in params.items() if f":{key}" in sql})[0]
 
 
 def _require_reachable(name: TableName, as_of: int, last_seq: int, horizon: int) -> None:

@@ -180,6 +180,16 @@ class PostgresBackend:
             self.rollback(connection)
             translate(exc, self.shown_url)
 
+    def call(self, connection: Connection, sql: str, values: Sequence[Any]) -> Any:
+        own = _own(connection)
+        try:
+            ((answer,),) = psycopg.RawCursor(own.raw).execute(sql, values).fetchall()
+        except psycopg.Error as exc:
+            if own.raw.closed or isinstance(exc, pg.AdminShutdown | pg.CrashShutdown):
+                raise CommitUnknownError from exc
+            translate(exc, self.shown_url)
+        return answer
+
     def rollback(self, connection: Connection) -> None:
         own = _own(connection)
         with suppress(psycopg.Error):

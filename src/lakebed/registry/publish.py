@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import zstandard
 
 from lakebed.core.errors import FileConflictError, InvalidValueError, OperationConflictError, PartitionConflictError, SchemaRefusedError
 from lakebed.core.files import FileType
 from lakebed.core.partitions import PARTITION_FORMAT, NewPartition, Slice
 from lakebed.core.rows import TableFiles, list_columns
 from lakebed.core.times import TimeRange
+from lakebed.registry.append import try_append
 from lakebed.registry.constraints import ConstraintRefusedError
-from lakebed.registry.counters import Tally, count_parts, tally_of
+from lakebed.registry.counters import count_parts, tally_files
+from lakebed.registry.footers import compress_footer
 from lakebed.registry.lake_tables import READABLE
 from lakebed.registry.operations import find_operation, find_result, register_parts
 from lakebed.registry.ranges import range_parts
@@ -35,6 +33,8 @@ if TYPE_CHECKING:
     from lakebed.registry.statements import Part, Value
     from lakebed.registry.transaction import LockedTable, Transaction
 
+    Over = Callable[[Transaction, LockedTable, int], None]  # retires under the table's lock, in the group it is given
+
 _FILE_COLUMNS = list_columns(TableFiles)
 _PARTITION_COLUMNS = (
     "id", "table_id", "scope_id", "view_instance_id", "begin_insert_time", "end_insert_time", "min_event_time", "max_event_time",
@@ -50,7 +50,6 @@ _OVERLAP = """SELECT begin_insert_time, end_insert_time FROM partitions
 WHERE scope_id = :scope AND begin_insert_time < :end AND end_insert_time > :begin LIMIT 1"""
 _REPARENT = "UPDATE table_files SET partition_id = :p, modified_at = :now WHERE id IN (:ids*)"
 _MAX_SCOPES_CACHED = 4096
-_LOCAL = threading.local()
 _MOST_TOGETHER = 16  # a statement per partition path must not become one of unbounded length
 
 
@@ -76,7 +75,7 @@ class Published:
             self.partition_id, self.table_id, self.insert_range.begin, self.insert_range.end, self.journal_number, self.group,
             self.first_file_id, self.file_count,
         )  # fmt: skip
-        return json.dumps(values)
+        return json.dumps(values, separators=(",", ":"))  # as PostgreSQL writes it
 
     @classmethod
     def from_json(cls, stored: str) -> Published:
@@ -94,29 +93,33 @@ def publish(
     *,
     replacing: AbstractSet[int] = frozenset(),
     keeping: AbstractSet[int] = frozenset(),
+    over: Over | None = None,
     grace_us: int = DEFAULT_GRACE_US,
 ) -> Published:
     """Make `partition` live and retire exactly the partitions `replacing`; refuse if any of those is gone.
 
     Files in `keeping` (ids, all of `replacing`) move into the new partition instead of being retired.
-    Without `replacing` the files are pending until a group seals them; a swap is a group of its own.
+    Without `replacing` the files are pending until a group seals them; a swap is a group of its own. `over` lets other
+    files leave in that group.
     """
     table = tx.require(partition.table)
     if (done := find_result(tx, table, operation)) is not None:
         return Published.from_json(done)
     standing = _require_version(table, partition)
     victims = load_victims(tx, table, replacing, exactly=True, keeping=keeping, kept_by=partition) if replacing or keeping else Victims()
-    result = _draw(tx, table, partition, swaps=bool(replacing))
+    result = _draw(tx, table, partition, swaps=bool(replacing) or over is not None)
     parts: list[Part] = [*register_parts(tx, table, operation, result=result.to_json())]
     if replacing:
         retire_victims(tx, table, victims, reason="replaced", grace_us=grace_us, group=result.group)
+    if over is not None:
+        over(tx, table, table.last_group)
     scope = _require_scope(tx, table, partition)
     if partition.insert_range is not None:
         _require_no_overlap(tx, partition, scope)
     is_visible = standing in READABLE
     parts.append(_partition_part(tx, table, partition, result, scope, victims))
     parts += _file_parts(tx, table, partition, result, group=result.group if is_visible else None)
-    parts += count_parts(tx, table, _tallies(partition.files if is_visible else ()))
+    parts += count_parts(tx, table, tally_files(partition.files if is_visible else ()))
     if (drawn := table.take_drawn()) is not None:
         parts.append(drawn)
     for start in range(0, len(parts), _MOST_TOGETHER):
@@ -126,7 +129,7 @@ def publish(
     return result
 
 
-def publish_partition(
+def publish_partition(  # noqa: PLR0913 - one call says all that becomes true
     registry: Registry,
     partition: NewPartition,
     operation: Operation,
@@ -136,6 +139,7 @@ def publish_partition(
     grace_us: int = DEFAULT_GRACE_US,
     inputs: Sequence[TableName] = (),
     guard: Callable[[Transaction], None] | None = None,
+    over: Over | None = None,
 ) -> Published:
     """`publish` in a transaction of its own; a lost commit is looked up by the operation's id.
 
@@ -146,9 +150,11 @@ def publish_partition(
     def body(tx: Transaction) -> Published:
         if guard is not None:
             guard(tx)
-        return publish(tx, partition, operation, replacing=replacing, keeping=keeping, grace_us=grace_us)
+        return publish(tx, partition, operation, replacing=replacing, keeping=keeping, over=over, grace_us=grace_us)
 
     try:
+        if not (replacing or keeping or guard or over) and (appended := try_append(registry, partition, operation)) is not None:
+            return Published.from_json(appended)
         return registry.transact(
             body,
             tables=[partition.table, *inputs],
@@ -268,29 +274,13 @@ def _file_parts(tx: Transaction, table: LockedTable, partition: NewPartition, re
     return parts + range_parts(tx, table, list(zip(ids, files, strict=True)))
 
 
-def _compressor() -> zstandard.ZstdCompressor:
-    """One per thread: making one costs as much as compressing a footer."""
-    if not hasattr(_LOCAL, "compressor"):
-        _LOCAL.compressor = zstandard.ZstdCompressor(level=3)
-    found: zstandard.ZstdCompressor = _LOCAL.compressor
-    return found
-
-
 def _footer_parts(tx: Transaction, table: LockedTable, files: Sequence[NewFile]) -> list[Part]:
-    compress = _compressor().compress
     rows: list[Sequence[Value]] = [
-        (f.path, table.table_id, compress(f.footer.tail), tx.now, PARTITION_FORMAT, f.footer.length, f.footer.num_rows, f.footer.checksum)
+        (f.path, table.table_id, compress_footer(f.footer), tx.now, PARTITION_FORMAT, f.footer.length, f.footer.num_rows, f.footer.checksum)
         for f in files
         if f.footer is not None
     ]
     return [Insert("partition_metadata", _FOOTER_COLUMNS, rows)] if rows else []
-
-
-def _tallies(files: Sequence[NewFile]) -> dict[str, Tally]:
-    tallies: dict[str, Tally] = defaultdict(Tally)
-    for f in files:
-        tallies[f.partition_path] += tally_of(rows=f.row_count, size_bytes=f.size_bytes)
-    return dict(tallies)
 
 
 def update_table_files(tx: Transaction, partition: NewPartition, operation: Operation) -> Published | None:

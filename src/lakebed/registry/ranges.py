@@ -41,13 +41,17 @@ IS_FOUND = {
 
 def range_parts(tx: Transaction, table: LockedTable, files: Sequence[tuple[int, NewFile]]) -> list[Part]:
     """One entry per file and indexed column."""
-    indexed = read_indexed(tx, table.table_id)
-    rows: list[Sequence[Value]] = [
-        (file_id * MAX_INDEXED + slot, scope_of(table.table_id, slot), *_bin(file, field_id))
-        for file_id, file in files
+    rows = bins_of(table.table_id, files, read_indexed(tx, table.table_id))
+    return [Insert("file_ranges", _COLUMNS, rows)] if rows else []
+
+
+def bins_of(table_id: int, files: Sequence[tuple[int, NewFile]], indexed: Sequence[int]) -> list[Sequence[Value]]:
+    """Rows of `file_ranges` for files under the given numbers."""
+    return [
+        (number * MAX_INDEXED + slot, scope_of(table_id, slot), *_bin(file, field_id))
+        for number, file in files
         for slot, field_id in enumerate(indexed)
     ]
-    return [Insert("file_ranges", _COLUMNS, rows)] if rows else []
 
 
 def delete_ranges(tx: Transaction, table_id: int, file_ids: Iterable[int]) -> None:

@@ -86,6 +86,13 @@ def retire_by_key(
 ) -> Retired:
     """Retire the one partition with exactly this key; several schemas and no hash given is ambiguous, and nothing is done."""
     table = tx.require(name)
+    found = require_by_key(tx, table, instance=instance, insert_range=insert_range, schema_hash=schema_hash)
+    return retire_victims(tx, table, Victims(partition_ids=(found,)), reason=reason, grace_us=grace_us)
+
+
+def require_by_key(tx: Transaction, table: LockedTable, *, instance: str, insert_range: TimeRange, schema_hash: str | None) -> int:
+    """The id of the one partition with exactly this key."""
+    name = table.name
     wanted = str(Slice(table=name, instance=require_instance(instance), insert_range=insert_range))
     params = {"table_id": table.table_id, "instance": instance, "begin": insert_range.begin, "end": insert_range.end}
     found = [row for row in tx.query(_BY_KEY, params) if schema_hash is None or row[1] == schema_hash]
@@ -93,7 +100,7 @@ def retire_by_key(
         raise PartitionNotFoundError(wanted if schema_hash is None else f"{wanted} under schema {schema_hash}", hint=_existing(tx, table))
     if len(found) > 1:
         raise AmbiguousPartitionError(wanted, schema_hashes=tuple(sorted(row[1] for row in found)))
-    return retire_victims(tx, table, Victims(partition_ids=(found[0][0],)), reason=reason, grace_us=grace_us)
+    return int(found[0][0])
 
 
 def retire_by_ids(

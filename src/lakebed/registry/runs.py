@@ -50,6 +50,13 @@ WHERE id = :id AND state IN ('requested', 'running')"""
         raise RunNotFoundError(message)
 
 
+def find_run(reader: Registry | Reader | Transaction, job: str, *, plan: dict[str, Any], state: str) -> int | None:
+    """The newest run of this job with exactly this plan in this state."""
+    sql = "SELECT max(id) FROM runs WHERE job = :job AND plan = :plan AND state = :state"
+    found = reader.query(sql, {"job": job, "plan": json.dumps(plan, sort_keys=True), "state": state})[0][0]
+    return None if found is None else int(found)
+
+
 def list_runs(reader: Registry | Reader | Transaction, *, job: str | None = None, limit: int = 100) -> list[Run]:
     rows = reader.query(
         f"SELECT {_COLUMNS} FROM runs WHERE (CAST(:job AS text) IS NULL OR job = :job) ORDER BY id DESC LIMIT :limit",

@@ -195,6 +195,9 @@ class SqliteBackend:
     def end_read(self, connection: Connection) -> None:
         self._undo(connection)
 
+    def call(self, connection: Connection, sql: str, values: Sequence[Any]) -> NoReturn:
+        raise NotImplementedError  # `try_append` asks for the dialect first
+
     def rollback(self, connection: Connection) -> None:
         self._undo(connection)
         self._lock.release()

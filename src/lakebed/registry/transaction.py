@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lakebed.registry.statements import Dialect
 
 MAX_READ_S = 300.0
-_MAX_SLOT_LEAD_US = 5 * 60 * 1_000_000
+MAX_SLOT_LEAD_US = 5 * 60 * 1_000_000
 ID_BITS = 40  # ids of one lake table: its number in the upper bits, so that they never meet another table's
 _SAVE_SEQ = "UPDATE table_seq SET last_slot = :last_slot, last_id = :last_id WHERE table_id = :table_id"
 
@@ -110,7 +110,7 @@ class Transaction:
     def draw_slot(self, table: LockedTable) -> int:
         """The next free microsecond of the table: never before an earlier one, whatever the clock does."""
         slot = max(self.now, table.last_slot + 1)
-        if slot - self.now > _MAX_SLOT_LEAD_US:
+        if slot - self.now > MAX_SLOT_LEAD_US:
             raise ClockRegressedError(str(table.name), ahead_s=(slot - self.now) / 1e6)
         table.last_slot = slot
         return slot

@@ -28,6 +28,26 @@ class VictimsChangedError(ConflictError):
         self.table, self.missing, self.what = table, missing, what
 
 
+class SourceChangedError(ConflictError):
+    """What a slice of a view set was built from changed before it could be published."""
+
+    code = "source_changed"
+
+    def __init__(self, wanted: str, *, source: str) -> None:
+        super().__init__(f"{wanted} was built from rows of {source} that changed meanwhile: materialize it again")
+        self.wanted, self.source = wanted, source
+
+
+class SchemaChangedError(ConflictError):
+    """The table got another schema while rows were written for the one it had."""
+
+    code = "schema_changed"
+
+    def __init__(self, table: str) -> None:
+        super().__init__(f"the schema of {table} was changed meanwhile: read the table again and retry")
+        self.table = table
+
+
 class FileConflictError(ConflictError):
     """The path is registered already with other content, or was used before."""
 

@@ -41,6 +41,16 @@ class JournalGapError(CorruptionError):
         self.table_id, self.expected, self.found = table_id, expected, found
 
 
+class RewriteMismatchError(CorruptionError):
+    """Rewriting files gave another number of rows than they are registered with; nothing was swapped."""
+
+    code = "rewrite_mismatch"
+
+    def __init__(self, what: str, *, expected: int, found: int) -> None:
+        super().__init__(f"rewriting {what} gave {found} rows instead of {expected}; nothing was changed: run `lakebed check --deep`")
+        self.what, self.expected, self.found = what, expected, found
+
+
 class TriggersChangedError(CorruptionError):
     """The journal's triggers are not the ones this program generated."""
 

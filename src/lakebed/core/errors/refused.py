@@ -104,9 +104,10 @@ class TableNotFoundError(RefusedError):
 
     code = "table_not_found"
 
-    def __init__(self, table: str) -> None:
-        super().__init__(f"there is no table {table!a}: create it first, or list the tables")
-        self.table = table
+    def __init__(self, table: str, *, near: tuple[str, ...] = ()) -> None:
+        hint = f"did you mean {' or '.join(near)}? Otherwise create it" if near else "create it"
+        super().__init__(f"there is no table {table!a}: {hint} first, or list the tables")
+        self.table, self.near = table, near
 
 
 class TableExistsError(RefusedError):
@@ -117,6 +118,27 @@ class TableExistsError(RefusedError):
     def __init__(self, table: str) -> None:
         super().__init__(f"table {table} exists already: choose another name or drop it")
         self.table = table
+
+
+class QueryRefusedError(RefusedError):
+    """The text is no single query that only reads."""
+
+    code = "query_refused"
+
+    def __init__(self, text: str, *, reason: str) -> None:
+        shown = " ".join(text.split())
+        super().__init__(f"the query {shown if len(shown) <= _SHOWN_CHARS else shown[:_SHOWN_CHARS] + '...'!a} is refused: {reason}")
+        self.reason = reason
+
+
+class DefinitionRefusedError(RefusedError):
+    """A view set's definition cannot be sliced, refers to itself, or Spark cannot analyse it."""
+
+    code = "definition_refused"
+
+    def __init__(self, view: str, *, reason: str) -> None:
+        super().__init__(f"{view} cannot be defined so: {reason}")
+        self.view, self.reason = view, reason
 
 
 class PartitionNotFoundError(RefusedError):
@@ -137,6 +159,18 @@ class AmbiguousPartitionError(RefusedError):
     def __init__(self, wanted: str, *, schema_hashes: tuple[str, ...]) -> None:
         super().__init__(f"{wanted} exists under {len(schema_hashes)} schemas ({', '.join(schema_hashes)}): name the schema_hash to retire")
         self.schema_hashes = schema_hashes
+
+
+class TooManyPartitionsError(RefusedError):
+    """A bulk call would touch more partitions than it was allowed to."""
+
+    code = "too_many_partitions"
+
+    def __init__(self, what: str, *, found: int, allowed: int) -> None:
+        super().__init__(
+            f"{what} would retire {found} partitions, {allowed} are allowed: preview it, then narrow it or raise max_partitions"
+        )
+        self.found, self.allowed = found, allowed
 
 
 class FooterNotFoundError(RefusedError):
@@ -219,3 +253,15 @@ class ForkedConnectionError(RefusedError):
 
     def __init__(self) -> None:
         super().__init__("this registry was opened before a fork: open a new one in the child process")
+
+
+class SessionRefusedError(RefusedError):
+    """The Spark session cannot be started, or lacks what correct files need."""
+
+    code = "session_refused"
+
+
+class SparkRefusedError(RefusedError):
+    """Spark cannot carry out the query: it does not analyse, or a row makes it fail."""
+
+    code = "spark_refused"

@@ -29,6 +29,12 @@ class StorageUnavailableError(UnavailableError):
     code = "storage_unavailable"
 
 
+class SparkUnavailableError(UnavailableError):
+    """Spark stopped, or lost what it was working with."""
+
+    code = "spark_unavailable"
+
+
 class ReadExpiredError(UnavailableError):
     """A snapshot was held for too long; a fresh one will answer."""
 

@@ -1,0 +1,37 @@
+"""Administration: list, retire, clean, recover. One safe call each; nothing here prints."""
+
+from lakebed.admin.cleaning import CleanUp, delete_expired_temporary_files, recover_operations
+from lakebed.admin.lists import PartitionOptions, list_files, list_incompatible_partitions, list_partitions, list_view_sets
+from lakebed.admin.requests import RequestedRun, request_materialization, request_regeneration
+from lakebed.admin.retiring import (
+    MAX_PARTITIONS,
+    BulkOptions,
+    Retirement,
+    retire_expired_partitions,
+    retire_incompatible_partitions,
+    retire_partition_by_file,
+    retire_partition_by_metadata,
+    retire_partitions,
+)
+
+__all__ = [
+    "MAX_PARTITIONS",
+    "BulkOptions",
+    "CleanUp",
+    "PartitionOptions",
+    "RequestedRun",
+    "Retirement",
+    "delete_expired_temporary_files",
+    "list_files",
+    "list_incompatible_partitions",
+    "list_partitions",
+    "list_view_sets",
+    "recover_operations",
+    "request_materialization",
+    "request_regeneration",
+    "retire_expired_partitions",
+    "retire_incompatible_partitions",
+    "retire_partition_by_file",
+    "retire_partition_by_metadata",
+    "retire_partitions",
+]

@@ -1,0 +1,95 @@
+"""What there is: typed rows, the same columns on both databases, the schema right when there is nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+from lakebed.core.errors import InvalidValueError
+from lakebed.core.names import TableName, require_instance
+from lakebed.core.times import TimeRange, to_micros
+from lakebed.registry import listing
+from lakebed.registry.incompatible import IncompatibleRow, list_incompatible
+from lakebed.registry.lake_tables import require_table
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from lakebed.core.results import Rows
+    from lakebed.registry.engine import Registry
+
+MAX_LIMIT = (1 << 63) - 1
+
+
+class PartitionOptions(TypedDict, total=False):
+    """What `list_partitions` understands."""
+
+    instance: str | None
+    schema_hash: str | None
+    begin: datetime | None
+    end: datetime | None
+    insert_begin: datetime | None
+    insert_end: datetime | None
+    after: int
+    limit: int
+
+
+def list_partitions(  # noqa: PLR0913 - one keyword per filter
+    registry: Registry,
+    table: str | None = None,
+    *,
+    instance: str | None = None,
+    schema_hash: str | None = None,
+    begin: datetime | None = None,
+    end: datetime | None = None,
+    insert_begin: datetime | None = None,
+    insert_end: datetime | None = None,
+    after: int = 0,
+    limit: int = MAX_LIMIT,
+) -> Rows[listing.PartitionRow]:
+    """One row per partition that overlaps the ranges, in the order of ids; `after` a partition id gives the next page."""
+    event_low, event_high = _ends(begin, end)
+    insert_low, insert_high = _ends(insert_begin, insert_end)
+    wanted = listing.PartitionFilter(
+        table_id=find_id(registry, table),
+        instance=None if instance is None else require_instance(instance),
+        schema_hash=schema_hash,
+        begin=event_low,
+        end=event_high,
+        insert_begin=insert_low,
+        insert_end=insert_high,
+    )
+    return listing.find_partitions(registry, wanted, after=_page(after), limit=_page(limit))
+
+
+def list_files(
+    registry: Registry, table: str | None = None, *, retired: bool = False, after: int = 0, limit: int = MAX_LIMIT
+) -> Rows[listing.FileRow]:
+    """One row per live file, in the order they were added; on request those too that wait for their deletion."""
+    return listing.list_files(registry, find_id(registry, table), retired=retired, after=_page(after), limit=_page(limit))
+
+
+def list_view_sets(registry: Registry) -> Rows[listing.ViewSetRow]:
+    return listing.list_view_sets(registry)
+
+
+def list_incompatible_partitions(registry: Registry, table: str | None = None) -> Rows[IncompatibleRow]:
+    """One row per partition that no reader can see any more, empty ones too, and why."""
+    return list_incompatible(registry, find_id(registry, table))
+
+
+def find_id(registry: Registry, table: str | None) -> int | None:
+    return None if table is None else require_table(registry, TableName.parse(table)).table_id
+
+
+def _ends(begin: datetime | None, end: datetime | None) -> tuple[int | None, int | None]:
+    if begin is not None and end is not None:
+        both = TimeRange.of(begin, end)
+        return both.begin, both.end
+    return (None if begin is None else to_micros(begin), None if end is None else to_micros(end))
+
+
+def _page(number: int) -> int:
+    if not 0 <= number <= MAX_LIMIT:
+        message = f"a page has a position and a length from 0 on, not {number}"
+        raise InvalidValueError(message)
+    return number

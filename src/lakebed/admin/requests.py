@@ -1,0 +1,96 @@
+"""Work that is asked for here and carried out by the service: a row in `runs`, once per question."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.admin.actors import find_actor
+from lakebed.core.errors import InvalidRangeError, InvalidValueError
+from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
+from lakebed.core.results import Rows
+from lakebed.core.times import TimeRange
+from lakebed.registry.lake_tables import require_table
+from lakebed.registry.runs import add_run, find_run
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.transaction import Transaction
+
+# Stored as the job of a run: never rename
+MATERIALIZE, REGENERATE = "materialize_partitions", "regenerate_partitions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedRun:
+    """A run that the service will carry out."""
+
+    run_id: int
+    job: str
+    view_set_name: str
+    view_instance_id: str
+    state: str
+
+
+def request_materialization(
+    registry: Registry,
+    table: str,
+    *,
+    instance: str = GLOBAL_INSTANCE,
+    insert_begin: datetime | None = None,
+    insert_end: datetime | None = None,
+    actor: str | None = None,
+) -> Rows[RequestedRun]:
+    """Ask for all that is stale in the range, or everywhere; asking again while the request waits gives the same run."""
+    return _request(registry, MATERIALIZE, table, instance=instance, wanted=_range(insert_begin, insert_end), actor=actor)
+
+
+def request_regeneration(
+    registry: Registry,
+    table: str,
+    *,
+    instance: str = GLOBAL_INSTANCE,
+    insert_begin: datetime | None = None,
+    insert_end: datetime | None = None,
+    actor: str | None = None,
+) -> Rows[RequestedRun]:
+    """Ask for the range to be built anew, fresh or not."""
+    return _request(registry, REGENERATE, table, instance=instance, wanted=_range(insert_begin, insert_end), actor=actor)
+
+
+def _request(registry: Registry, job: str, table: str, *, instance: str, wanted: TimeRange | None, actor: str | None) -> Rows[RequestedRun]:
+    view = _require_view_set(registry, TableName.parse(table))
+    plan = {
+        "view_set_name": str(view.name),
+        "view_instance_id": require_instance(instance),
+        "insert_begin": None if wanted is None else wanted.begin,
+        "insert_end": None if wanted is None else wanted.end,
+    }
+
+    def body(tx: Transaction) -> int:  # under the table's lock, so that two who ask at once get one run
+        waiting = find_run(tx, job, plan=plan, state="requested")
+        return (
+            waiting if waiting is not None else add_run(tx, job, actor=find_actor(actor), plan=plan, table_id=view.table_id, running=False)
+        )
+
+    run_id = registry.transact(body, tables=[view.table_id])
+    row = RequestedRun(run_id=run_id, job=job, view_set_name=str(view.name), view_instance_id=instance, state="requested")
+    return Rows(RequestedRun, [row])
+
+
+def _require_view_set(registry: Registry, name: TableName) -> LakeTable:
+    table = require_table(registry, name)
+    if table.row.kind != "view_set":
+        message = f"{name} is a plain table: only view sets can be materialized or regenerated"
+        raise InvalidValueError(message)
+    return table
+
+
+def _range(begin: datetime | None, end: datetime | None) -> TimeRange | None:
+    if (begin is None) != (end is None):
+        message = "only one end of the insert range was given"
+        raise InvalidRangeError(message)
+    return None if begin is None or end is None else TimeRange.of(begin, end)

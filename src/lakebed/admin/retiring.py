@@ -1,0 +1,326 @@
+"""Retiring: exactly one partition, or many with a preview first, a cap, a row in `runs`, and one outcome per partition."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from lakebed.admin.actors import find_actor
+from lakebed.admin.lists import find_id
+from lakebed.core.errors import InvalidValueError, LakebedError, PartitionNotFoundError, TooManyPartitionsError
+from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
+from lakebed.core.results import Rows
+from lakebed.core.times import MICROSECOND, MIN_MICROS, TimeRange, show, to_micros
+from lakebed.registry.incompatible import list_incompatible
+from lakebed.registry.lake_tables import require_table
+from lakebed.registry.listing import PartitionFilter, find_existing_range, find_partitions
+from lakebed.registry.retire import DEFAULT_GRACE_US, Victims, require_by_key, retire_victims
+from lakebed.registry.retirements import (
+    ALREADY_RETIRED,
+    COMPATIBLE,
+    NOT_FOUND,
+    RETIRED,
+    ROLLED_BACK,
+    STRADDLES,
+    WOULD_RETIRE,
+    RetireOutcome,
+    allow_all,
+    allow_incompatible,
+    find_file_partition,
+    outcome_of,
+    retire_at_once,
+    retire_in_parts,
+)
+from lakebed.registry.runs import add_run, finish_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.retirements import Check, Listed
+    from lakebed.registry.transaction import Transaction
+    from lakebed.storage.access import Storage
+
+MAX_PARTITIONS = 10_000
+_GONE = frozenset({RETIRED, WOULD_RETIRE})
+
+
+class BulkOptions(TypedDict, total=False):
+    """What every bulk call understands."""
+
+    dry_run: bool  # default True: only say what would be done
+    atomic: bool  # default False: bounded transactions, each partition for itself; True: all or nothing
+    max_partitions: int  # default 10,000: refuse to touch more
+    grace_s: float  # default a day: how long the files stay readable
+    actor: str | None  # default user@host
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retirement:
+    """One outcome per partition. Files of what was retired are scheduled for deletion, not deleted."""
+
+    outcomes: Rows[RetireOutcome]
+    dry_run: bool = False
+    run_id: int | None = None
+    message: str = ""
+
+    @property
+    def partitions(self) -> int:
+        return self.empty + self.non_empty
+
+    @property
+    def empty(self) -> int:
+        """Partitions without rows that were retired, or would be."""
+        return sum(o.outcome in _GONE and o.num_rows == 0 for o in self.outcomes)
+
+    @property
+    def non_empty(self) -> int:
+        return sum(o.outcome in _GONE and o.num_rows > 0 for o in self.outcomes)
+
+    @property
+    def files(self) -> int:
+        return sum(o.file_count for o in self.outcomes if o.outcome in _GONE)
+
+    @property
+    def bytes_scheduled(self) -> int:
+        return sum(o.file_size for o in self.outcomes if o.outcome in _GONE)
+
+    @property
+    def straddles(self) -> Rows[RetireOutcome]:
+        """Partitions that overlap the range without lying inside it: never touched."""
+        return Rows(RetireOutcome, (o for o in self.outcomes if o.outcome == STRADDLES))
+
+    def totals(self) -> dict[str, int]:
+        return {"empty": self.empty, "non_empty": self.non_empty, "files": self.files, "bytes_scheduled": self.bytes_scheduled}
+
+
+def retire_partition_by_metadata(
+    registry: Registry,
+    table: str,
+    instance: str = GLOBAL_INSTANCE,
+    *,
+    insert_begin: datetime,
+    insert_end: datetime,
+    schema_hash: str | None = None,
+    grace_s: float = DEFAULT_GRACE_US / 1e6,
+    actor: str | None = None,
+) -> Retirement:
+    """Retire the one partition with exactly this key, empty or not; several schemas and no hash given is `ambiguous`, nothing done."""
+    name, wanted = TableName.parse(table), TimeRange.of(insert_begin, insert_end)
+    plan = metadata_plan(name, require_instance(instance), wanted, schema_hash)
+    grace_us = _micros(grace_s)
+
+    def body(tx: Transaction) -> Retirement:
+        locked = tx.require(name)
+        found = require_by_key(tx, locked, instance=instance, insert_range=wanted, schema_hash=schema_hash)
+        (row,) = find_partitions(tx, PartitionFilter(ids=[found]))
+        run_id = add_run(tx, "retire_partition_by_metadata", actor=find_actor(actor), plan=plan, table_id=locked.table_id)
+        retire_victims(tx, locked, Victims(partition_ids=(found,)), reason="retired", grace_us=grace_us)
+        done = Retirement(outcomes=Rows(RetireOutcome, [outcome_of(row, RETIRED)]), run_id=run_id)
+        finish_run(tx, run_id, state="done", result=done.totals())
+        return done
+
+    return registry.transact(body, tables=[name])
+
+
+def metadata_plan(name: TableName, instance: str, wanted: TimeRange, schema_hash: str | None) -> dict[str, Any]:
+    """As `runs` keeps it, so that a repeated call can tell what the first one did."""
+    return {
+        "view_set_name": str(name),
+        "view_instance_id": instance,
+        "insert_begin": wanted.begin,
+        "insert_end": wanted.end,
+        "schema_hash": schema_hash,
+    }
+
+
+def retire_partitions(
+    registry: Registry,
+    table: str,
+    *,
+    insert_begin: datetime,
+    insert_end: datetime,
+    instance: str | None = None,
+    schema_hash: str | None = None,
+    **options: Unpack[BulkOptions],
+) -> Retirement:
+    """Retire every partition that lies wholly inside the range; those that only overlap it are returned as `straddles`."""
+    table_id, wanted = require_table(registry, TableName.parse(table)).table_id, TimeRange.of(insert_begin, insert_end)
+    chosen = PartitionFilter(
+        table_id=table_id,
+        instance=None if instance is None else require_instance(instance),
+        schema_hash=schema_hash,
+        insert_begin=wanted.begin,
+        insert_end=wanted.end,
+    )
+    rows = find_partitions(registry, chosen)
+    inside = [row for row in rows if insert_begin <= row.begin_insert_time and row.end_insert_time <= insert_end]
+    held = {row.partition_id for row in inside}
+    beside = [outcome_of(row, STRADDLES, message="it reaches beyond the range") for row in rows if row.partition_id not in held]
+    plan = {
+        "view_set_name": table,
+        "insert_begin": wanted.begin,
+        "insert_end": wanted.end,
+        "instance": instance,
+        "schema_hash": schema_hash,
+    }
+    task = _Task(job="retire_partitions", what=f"{table} {wanted}", plan=plan, table_id=table_id, beside=beside)
+    if not rows:
+        task = _Task(job=task.job, what=task.what, plan=plan, table_id=table_id, message=_tell_nothing(registry, task.what, table_id))
+    return _carry_out(registry, inside, task, options)
+
+
+def retire_expired_partitions(
+    registry: Registry, retention: timedelta, table: str | None = None, **options: Unpack[BulkOptions]
+) -> Retirement:
+    """Retire every partition whose last event (or, without events, whose slice) is older than `retention`, of one table or of all."""
+    if retention <= timedelta(0):
+        message = f"the retention must be longer than nothing, not {retention}"
+        raise InvalidValueError(message)
+    cutoff = max(registry.now() - retention // MICROSECOND, MIN_MICROS)
+    table_id = find_id(registry, table)
+    rows = find_partitions(registry, PartitionFilter(table_id=table_id, expired_before=cutoff))
+    plan = {"view_set_name": table, "cutoff": cutoff}
+    task = _Task(
+        job="retire_expired_partitions", what=f"{table or 'the lake'} before {show(cutoff)}", plan=plan, table_id=table_id, reason="expired"
+    )
+    return _carry_out(registry, rows, task, options)
+
+
+def retire_incompatible_partitions(
+    registry: Registry, table: str | None = None, *, partition_ids: Sequence[int] | None = None, **options: Unpack[BulkOptions]
+) -> Retirement:
+    """Retire what `list_incompatible_partitions` lists, or of that only `partition_ids`: one outcome for each of them, in order.
+
+    Judged again inside the transaction: what became visible, or was rebuilt meanwhile, is kept.
+    """
+    table_id = find_id(registry, table)
+    ids = None if partition_ids is None else list(partition_ids)
+    plan = {"view_set_name": table, "partition_ids": ids}
+    task = _Task(
+        job="retire_incompatible_partitions",
+        what=table or "the lake",
+        plan=plan,
+        table_id=table_id,
+        check=allow_incompatible,
+        reason="incompatible",
+    )
+    listed = list_incompatible(registry, table_id, ids=ids)
+    return _carry_out(registry, listed, task, options) if ids is None else _carry_out_named(registry, ids, listed, task, options)
+
+
+def retire_partition_by_file(
+    registry: Registry,
+    storage: Storage,
+    path: str,
+    *,
+    grace_s: float = DEFAULT_GRACE_US / 1e6,
+    actor: str | None = None,
+    stacklevel: int = 2,
+) -> Retirement:
+    """Deprecated: retire the whole partition that owns the file. It cannot name an empty partition; `retire_partition_by_metadata` can."""
+    text = "retire_partition_by_file is deprecated and goes in 1.0: use retire_partition_by_metadata, which finds empty partitions too"
+    warnings.warn(text, DeprecationWarning, stacklevel=stacklevel)
+    if not path or not path.strip():
+        message = "the path of a file is needed"
+        raise InvalidValueError(message)
+    canonical = storage.canonical(path)
+    owner = find_file_partition(registry, canonical)
+    if owner is None:
+        raise PartitionNotFoundError(f"file {canonical!a}", hint="list the files")
+    rows = find_partitions(registry, PartitionFilter(ids=[owner.partition_id])) if owner.is_live else ()
+    if not rows:
+        gone = RetireOutcome(partition_id=owner.partition_id, view_set_name=owner.view_set_name, outcome=ALREADY_RETIRED)
+        return Retirement(outcomes=Rows(RetireOutcome, [gone]))
+    task = _Task(job="retire_partition_by_file", what=canonical, plan={"file_path": canonical}, table_id=owner.table_id)
+    return _carry_out(registry, rows, task, {"dry_run": False, "grace_s": grace_s, "actor": actor})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    """What `runs` is told, and how partitions are judged."""
+
+    job: str
+    what: str
+    plan: dict[str, Any]
+    table_id: int | None
+    check: Check = allow_all
+    reason: str = "retired"
+    beside: Sequence[RetireOutcome] = ()
+    message: str = ""
+
+
+def _carry_out(registry: Registry, rows: Sequence[Listed], task: _Task, options: BulkOptions) -> Retirement:
+    grace_us, allowed = _micros(options.get("grace_s", DEFAULT_GRACE_US / 1e6)), options.get("max_partitions", MAX_PARTITIONS)
+    if options.get("dry_run", True):
+        return _finished(task, [outcome_of(row, WOULD_RETIRE) for row in rows], dry_run=True)
+    if len(rows) > allowed:
+        raise TooManyPartitionsError(task.what, found=len(rows), allowed=allowed)
+    with registry.write() as tx:
+        plan = {**task.plan, "partitions": len(rows)}
+        run_id = add_run(tx, task.job, actor=find_actor(options.get("actor")), plan=plan, table_id=task.table_id)
+    done: list[RetireOutcome] = []
+    try:
+        if options.get("atomic", False):
+            done += retire_at_once(registry, rows, check=task.check, reason=task.reason, grace_us=grace_us)
+        else:
+            for part in retire_in_parts(registry, rows, check=task.check, reason=task.reason, grace_us=grace_us):
+                done += part
+    except BaseException as exc:
+        with suppress(LakebedError):  # the first error is the one to tell
+            _close(registry, run_id, "failed", {**_finished(task, done).totals(), "error": f"{type(exc).__name__}: {exc}"})
+        raise
+    finished = _finished(task, done, run_id=run_id)
+    _close(registry, run_id, "done", finished.totals())
+    return finished
+
+
+def _carry_out_named(registry: Registry, ids: Sequence[int], listed: Sequence[Listed], task: _Task, options: BulkOptions) -> Retirement:
+    """N ids, N outcomes in their order, whatever each of them turns out to be."""
+    incompatible = {row.partition_id: row for row in listed}
+    others = {
+        row.partition_id: row
+        for row in find_partitions(registry, PartitionFilter(table_id=task.table_id, ids=sorted(set(ids) - incompatible.keys())))
+    }
+    kept = {
+        i: outcome_of(others[i], COMPATIBLE) if i in others else RetireOutcome(partition_id=i, outcome=NOT_FOUND)
+        for i in ids
+        if i not in incompatible
+    }
+    rows = [incompatible[i] for i in ids if i in incompatible]
+    if kept and options.get("atomic", False) and not options.get("dry_run", True):
+        taken = iter([outcome_of(row, ROLLED_BACK) for row in rows])
+        return _finished(task, [kept[i] if i in kept else next(taken) for i in ids])
+    done = _carry_out(registry, rows, task, options)
+    carried = iter(done.outcomes)
+    return _finished(task, [kept[i] if i in kept else next(carried) for i in ids], dry_run=done.dry_run, run_id=done.run_id)
+
+
+def _finished(task: _Task, outcomes: Sequence[RetireOutcome], *, dry_run: bool = False, run_id: int | None = None) -> Retirement:
+    return Retirement(outcomes=Rows(RetireOutcome, [*outcomes, *task.beside]), dry_run=dry_run, run_id=run_id, message=task.message)
+
+
+def _close(registry: Registry, run_id: int, state: str, result: dict[str, Any]) -> None:
+    with registry.write() as tx:
+        finish_run(tx, run_id, state=state, result=result)
+
+
+def _tell_nothing(registry: Registry, what: str, table_id: int) -> str:
+    existing = find_existing_range(registry, table_id)
+    where = (
+        "the table has no partitions"
+        if existing is None
+        else f"its partitions lie in {TimeRange(begin=to_micros(existing[0]), end=to_micros(existing[1]))}"
+    )
+    return f"no partition lies in {what}: {where}"
+
+
+def _micros(seconds: float) -> int:
+    if not 0 <= seconds < 1e12:  # noqa: PLR2004 - NaN and what no clock reaches
+        message = f"a grace period of {seconds} s cannot be kept"
+        raise InvalidValueError(message)
+    return int(seconds * 1e6)

@@ -1,0 +1,226 @@
+"""What wanted rows satisfy in one column, and how a literal of a query bounds the values that compare with it as Spark does.
+
+Everything errs on one side: a bound is used only when every row that Spark would return lies inside it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
+from enum import Enum
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from lakebed.core.times import EPOCH, MICROSECOND
+
+if TYPE_CHECKING:
+    from lakebed.core.bounds import Value
+    from lakebed.core.types import Field, Primitive
+
+DAY_US = 86_400_000_000
+_EPOCH_DAY = date(1970, 1, 1)
+_WIDE = Context(prec=80)
+_MAX_DIGITS = 38
+EXACT_IN_DOUBLE = 2**53
+_DIGITS_OF = {"int": 10, "long": 20}
+_FLOAT_DOUBT = 1e-6  # outside ANSI mode Spark rounds a literal to the 24 bits of a float column
+# Spark and Python may know different editions of a zone's rules: moments told in local time are widened by this
+_ZONE_DOUBT = timedelta(hours=3) // MICROSECOND
+_FIRST_YEAR, _LAST_YEAR = 1971, 2036  # outside, editions differ by more
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_MOMENT = re.compile(r"(\d{4}-\d{2}-\d{2})[ T](\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?) ?(Z|UTC|[+-]\d{2}:\d{2})?", re.ASCII)
+_OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{2}):(\d{2})", re.ASCII)
+_MAX_OFFSET_HOURS = 18
+_UTC_NAMES = frozenset({"UTC", "GMT", "Z", "Etc/UTC", "UCT", "Zulu", "Etc/GMT"})
+DISCRETE = frozenset({"int", "long", "date", "timestamp", "timestamptz"})
+
+
+class Kind(Enum):
+    """The type that Spark gives a literal; numbers are told by their Python types."""
+
+    PLAIN = "plain"
+    DATE = "date"
+    TIMESTAMP = "timestamp"  # with the session's zone where the text has none
+    TIMESTAMP_NTZ = "timestamp_ntz"
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A literal of the query: a number, text or boolean, or the text of a date or timestamp."""
+
+    value: bool | int | float | Decimal | str
+    kind: Kind = Kind.PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Values of the column that compare as equal to a literal lie inside, both ends included; `exact`: it is one value."""
+
+    low: Value
+    high: Value
+    exact: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What every wanted row satisfies in one column: closed bounds, `among` the exact values, null or not."""
+
+    field: Field
+    lower: Value | None = None
+    upper: Value | None = None
+    among: tuple[Value, ...] | None = None
+    is_null: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """The session's time zone; `None` where Python cannot tell it."""
+
+    rules: tzinfo | None
+    is_fixed: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Zone:
+        if text in _UTC_NAMES:
+            return cls(UTC, is_fixed=True)
+        if (found := _OFFSET.fullmatch(text)) and int(found[2]) <= _MAX_OFFSET_HOURS:
+            offset = timedelta(hours=int(found[2]), minutes=int(found[3]))
+            return cls(timezone(offset if found[1] == "+" else -offset), is_fixed=True)
+        try:
+            return cls(ZoneInfo(text), is_fixed=False)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            return cls(None, is_fixed=False)
+
+
+def span_of(kind: Primitive, literal: Literal, zone: Zone) -> Span | None:
+    """Where values of type `kind` must lie to equal the literal; None where that cannot be proven."""
+    try:
+        return _span_of(kind, literal, zone)
+    except (ArithmeticError, InvalidOperation, OverflowError, ValueError):
+        return None
+
+
+def _span_of(kind: Primitive, literal: Literal, zone: Zone) -> Span | None:
+    match kind.name, literal.value:
+        case "boolean", bool():
+            return Span(literal.value, literal.value)
+        case "boolean", _:
+            return None
+        case _, bool():
+            return None
+        case "string", str() if literal.kind is Kind.PLAIN:
+            return Span(literal.value, literal.value)
+        case "date" | "timestamp" | "timestamptz", str():
+            return _time_span(kind.name, literal, zone)
+        case (("int" | "long" | "float" | "double" | "decimal"), int() | float() | Decimal()):
+            return _number_span(kind, literal.value)
+        case _:
+            return None
+
+
+def _number_span(kind: Primitive, value: float | Decimal) -> Span | None:
+    if not math.isfinite(value):
+        return None
+    match kind.name:
+        case "int" | "long":
+            return _whole_span(kind, value)
+        case "double":
+            number = float(value)
+            return (
+                Span(number, number)
+                if isinstance(value, float)
+                else Span(math.nextafter(number, -math.inf), math.nextafter(number, math.inf), exact=False)
+            )
+        case "float":
+            doubt = abs(float(value)) * _FLOAT_DOUBT
+            return Span(float(value) - doubt, float(value) + doubt, exact=False)
+        case _:
+            return None if isinstance(value, float) else _decimal_span(kind, Decimal(value))
+
+
+def _whole_span(kind: Primitive, value: float | Decimal) -> Span | None:
+    if isinstance(value, float) and abs(value) >= EXACT_IN_DOUBLE:
+        return None  # Spark compares as doubles, and several integers are the same double
+    if isinstance(value, Decimal) and not _fits(_DIGITS_OF[kind.name], 0, value):
+        return None
+    low, high = math.floor(value), math.ceil(value)
+    return Span(low, high, exact=low == high) if low >= -(2**63) and high < 2**63 else None
+
+
+def _decimal_span(kind: Primitive, value: Decimal) -> Span | None:
+    if not _fits(kind.precision, kind.scale, value):
+        return None
+    step = Decimal(1).scaleb(-kind.scale)
+    low = value.quantize(step, rounding=ROUND_FLOOR, context=_WIDE)
+    high = value.quantize(step, rounding=ROUND_CEILING, context=_WIDE)
+    return Span(low, high, exact=low == high)
+
+
+def _fits(precision: int, scale: int, value: Decimal) -> bool:
+    """Whether Spark finds one decimal type for column and literal without rounding either."""
+    digits, exponent = len(value.as_tuple().digits), value.as_tuple().exponent
+    fraction = max(0, -int(exponent))
+    whole = max(1, digits - fraction + max(0, int(exponent)))
+    return max(precision - scale, whole) + max(scale, fraction) <= _MAX_DIGITS
+
+
+def _time_span(name: str, literal: Literal, zone: Zone) -> Span | None:
+    text = str(literal.value).strip(" ") if literal.kind is not Kind.PLAIN else str(literal.value)
+    if name == "date":
+        return _day_span(text, literal.kind)
+    if _DAY.fullmatch(text):  # a date, or the text of a timestamp: midnight either way
+        return _local_span(name, datetime.fromisoformat(f"{text}T00:00:00"), zone, literal.kind)
+    found = _MOMENT.fullmatch(text)
+    if found is None or literal.kind is Kind.DATE:
+        return None
+    local = datetime.fromisoformat(f"{found[1]}T{_padded(found[2])}")
+    if found[3] is None:
+        return _local_span(name, local, zone, literal.kind)
+    return _instant_span(name, local, found[3], zone, literal.kind)
+
+
+def _day_span(text: str, kind: Kind) -> Span | None:
+    if kind not in {Kind.DATE, Kind.PLAIN} or not _DAY.fullmatch(text):
+        return None
+    day = (date.fromisoformat(text) - _EPOCH_DAY).days
+    return Span(day, day)
+
+
+def _local_span(name: str, local: datetime, zone: Zone, kind: Kind) -> Span | None:
+    """A moment told without a zone."""
+    if name == "timestamp":
+        # A timestamp of the session's zone meets the column as local time: the same text, unless clocks were changed
+        return _point(local.replace(tzinfo=UTC)) if kind is not Kind.TIMESTAMP or zone.is_fixed else None
+    if zone.rules is None:
+        return None
+    if zone.is_fixed:
+        return _point(local.replace(tzinfo=zone.rules))
+    if not _FIRST_YEAR <= local.year <= _LAST_YEAR:
+        return None
+    micros = (local.replace(tzinfo=zone.rules) - EPOCH) // MICROSECOND
+    return Span(micros - _ZONE_DOUBT, micros + _ZONE_DOUBT, exact=False)
+
+
+def _instant_span(name: str, local: datetime, offset: str, zone: Zone, kind: Kind) -> Span | None:
+    given = Zone.parse(offset)
+    if given.rules is None or kind is Kind.TIMESTAMP_NTZ:
+        return None
+    moment = local.replace(tzinfo=given.rules)
+    if name == "timestamptz":
+        return _point(moment)
+    if kind is not Kind.TIMESTAMP or not zone.is_fixed:
+        return None
+    return _point(moment.astimezone(zone.rules).replace(tzinfo=UTC))
+
+
+def _point(moment: datetime) -> Span:
+    micros = (moment - EPOCH) // MICROSECOND
+    return Span(micros, micros)
+
+
+def _padded(clock: str) -> str:
+    whole, _, fraction = clock.partition(".")
+    return f"{whole}.{fraction:0<6}" if fraction else whole

@@ -1,0 +1,187 @@
+"""Before files that others wrote are registered: what stands in the way of each, and how to fix it.
+
+Pure inspection: nothing is registered, copied or changed, and strangers' footers are parsed in the isolated worker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from lakebed.core.errors import LakebedError
+from lakebed.core.schema import walk
+from lakebed.core.transforms import resolve_transforms
+from lakebed.core.types import Primitive
+from lakebed.parquet.inspect import Inspection, Wanted
+from lakebed.parquet.isolation import ForeignFile, WorkerLimits, inspect_isolated
+from lakebed.parquet.partition_values import Problem, find_partition_path
+from lakebed.parquet.tail import read_tail
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lakebed.core.files import ColumnStatistics
+    from lakebed.core.schema import Schema
+    from lakebed.core.types import Field
+    from lakebed.storage.access import FileFacts, Storage
+
+_LIMITS = WorkerLimits()
+_EVERY_COLUMN = 1 << 31
+_EVENT_TIMES = frozenset({"timestamp", "timestamptz", "date"})
+_REWRITE = "write it again with statistics (Spark and pyarrow do by default)"
+# Sentences of `readiness` end with the way out: that tells their kind
+_KINDS = {
+    "write it with spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS": "int96",
+    "write the file through Lakebed, or adopt it by name mapping": "missing_field_id",
+}
+_EMPTY = Problem(kind="empty", message="it has no rows", fix="leave it out: an empty partition needs no file")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileVerdict:
+    """What one file is worth. `problems` keep it out; `warnings` only make it slower to read."""
+
+    path: str
+    size_bytes: int = 0
+    row_count: int = 0
+    created_by: str = ""
+    partition_path: str | None = None
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def check_files(
+    storage: Storage,
+    paths: Sequence[str],
+    schema: Schema,
+    partition_by: Sequence[str] = (),
+    *,
+    event_time: int | None = None,
+    adopt: bool = False,
+    limits: WorkerLimits = _LIMITS,
+) -> list[FileVerdict]:
+    """One verdict per path, in order. `adopt`: a file without any field ids is read by its column names."""
+    resolve_transforms(schema, partition_by)  # a wrong request is refused before the first file is opened
+    looked = [_look(storage, path) for path in paths]
+    wanted = Wanted(event_time=event_time, first=_EVERY_COLUMN, require_ids=not adopt)
+    items = [item for item in looked if isinstance(item, _Looked)]
+    answers = iter(inspect_isolated([item.file for item in items], schema, wanted=wanted, limits=limits))
+    judge = partial(_judge, storage, schema=schema, partition_by=partition_by, event_time=event_time)
+    return [judge(item, next(answers)) if isinstance(item, _Looked) else item for item in looked]
+
+
+def find_obstacles(
+    path: str, columns: Sequence[ColumnStatistics], schema: Schema, partition_by: Sequence[str]
+) -> tuple[str | None, tuple[Problem, ...]]:
+    """The partition path that the file's statistics prove, and what keeps it from having one. `path` is relative to the warehouse."""
+    hidden = tuple(_path_only(path, columns, schema))
+    found, problems = find_partition_path(columns, resolve_transforms(schema, partition_by))
+    lost = {problem.column for problem in hidden}
+    return (None if hidden else found), (*hidden, *(problem for problem in problems if problem.column not in lost))
+
+
+def list_path_fields(paths: Sequence[str], schema: Schema) -> frozenset[int]:
+    """Columns of the table that any of the paths names: whether the files hold them must be looked up."""
+    named = {name for path in paths for name in _segments(path)}
+    return frozenset(leaf.field_id for field in schema.fields if _names(field) & named for leaf in _leaves(field))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Looked:
+    facts: FileFacts
+    file: ForeignFile
+
+
+def _look(storage: Storage, path: str) -> _Looked | FileVerdict:
+    try:
+        facts = storage.stat(path)
+        tail = read_tail(partial(storage.read_range, facts.path), facts.size_bytes, path=facts.path)
+    except LakebedError as exc:
+        return FileVerdict(path=path, problems=(_unreadable(exc),))
+    return _Looked(facts=facts, file=ForeignFile(path=facts.path, tail=tail))
+
+
+def _judge(
+    storage: Storage,
+    looked: _Looked,
+    answer: Inspection | LakebedError,
+    *,
+    schema: Schema,
+    partition_by: Sequence[str],
+    event_time: int | None,
+) -> FileVerdict:
+    verdict = FileVerdict(path=looked.facts.path, size_bytes=looked.facts.size_bytes)
+    if isinstance(answer, LakebedError):
+        return replace(verdict, problems=(_unreadable(answer),))
+    if not answer.footer.num_rows:
+        return replace(verdict, created_by=answer.created_by, problems=(_EMPTY,))
+    told = [_tell(sentence) for sentence in answer.problems]
+    broken = {field.name for field in schema.fields if any(p.message.startswith(f"column {field.name!a} ") for p in told)}
+    partition_path, obstacles = find_obstacles(storage.paths.relative(looked.facts.path), answer.columns, schema, partition_by)
+    silent = [p for p in _silent(answer, schema, event_time, partition_by) if p.column not in broken]
+    return replace(
+        verdict,
+        row_count=answer.footer.num_rows,
+        created_by=answer.created_by,
+        partition_path=partition_path,
+        problems=(*told, *(p for p in obstacles if p.column not in broken), *(p for p in silent if p.is_needed)),
+        warnings=tuple(p for p in silent if not p.is_needed),
+    )
+
+
+def _tell(sentence: str) -> Problem:
+    what, _, fix = sentence.rpartition(": ")
+    return Problem(kind=_KINDS.get(fix, "schema"), message=what or sentence, fix=fix)
+
+
+def _unreadable(error: LakebedError) -> Problem:
+    return Problem(kind="unreadable", message=str(error), fix="write it again, below the warehouse")
+
+
+def _path_only(path: str, columns: Sequence[ColumnStatistics], schema: Schema) -> Iterator[Problem]:
+    """Hive and Spark leave partition columns out of the files: every reader but they would see NULL."""
+    there = {column.field_id for column in columns}
+    segments = _segments(path)
+    for field in schema.fields:
+        if _names(field) & segments and not any(leaf.field_id in there for leaf in _leaves(field)):
+            message = f"column {field.name!a} stands only in the path, not in the file"
+            yield Problem(kind="path_only_column", column=field.name, message=message, fix="write the column into the file, too")
+
+
+def _silent(answer: Inspection, schema: Schema, event_time: int | None, partition_by: Sequence[str]) -> Iterator[Problem]:
+    """Columns whose range the footer does not tell; those of partition transforms are told by their own check."""
+    sources = {field.field_id for _, field in resolve_transforms(schema, partition_by)}
+    top = {field.field_id: field for field in schema.fields if isinstance(field.type, Primitive)}
+    for column in answer.columns:
+        field = top.get(column.field_id)
+        if field is None or column.field_id in sources or column.value_count == column.null_count:
+            continue
+        if column.field_id == event_time and isinstance(field.type, Primitive) and field.type.name in _EVENT_TIMES:
+            if answer.event_range is None:
+                yield _missing(field, "the event time of its rows is unknown", is_needed=True)
+        elif column.lower is None:
+            yield _missing(field, "queries cannot skip the file by it", is_needed=False)
+
+
+def _missing(field: Field, consequence: str, *, is_needed: bool) -> Problem:
+    message = f"column {field.name!a} has no statistics, so {consequence}"
+    return Problem(kind="missing_statistics", column=field.name, message=message, fix=_REWRITE, is_needed=is_needed)
+
+
+def _segments(path: str) -> frozenset[str]:
+    """Names of `name=value` directories."""
+    return frozenset(unquote(segment.partition("=")[0]) for segment in path.split("/")[:-1] if "=" in segment)
+
+
+def _names(field: Field) -> frozenset[str]:
+    return frozenset({field.name, field.physical_name})
+
+
+def _leaves(field: Field) -> Iterator[Field]:
+    return (leaf for leaf in walk([field]) if isinstance(leaf.type, Primitive))

@@ -1,0 +1,202 @@
+"""Spark's types and a table's schema, both ways, and the selects between current and physical names."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from itertools import count
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql import types as T  # noqa: N812
+
+from lakebed.core.errors import SchemaRefusedError
+from lakebed.core.schema import Schema, walk
+from lakebed.core.types import Field, List, Map, Primitive, Struct, Type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame
+
+FIELD_ID = "parquet.field.id"  # what Spark's writer looks for
+RESERVED = "lakebed__"  # columns that the writer adds for itself begin so; no underscore first, which would hide directories
+_MAX_NAME = 255
+_BAD_NAME = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_SIMPLE: dict[type[T.DataType], str] = {
+    T.BooleanType: "boolean",
+    T.ByteType: "int",
+    T.ShortType: "int",
+    T.IntegerType: "int",
+    T.LongType: "long",
+    T.FloatType: "float",
+    T.DoubleType: "double",
+    T.DateType: "date",
+    T.TimestampType: "timestamptz",
+    T.TimestampNTZType: "timestamp",
+    T.CharType: "string",
+    T.VarcharType: "string",
+    T.BinaryType: "binary",
+}
+_SPARK: dict[str, T.DataType] = {
+    "boolean": T.BooleanType(),
+    "int": T.IntegerType(),
+    "long": T.LongType(),
+    "float": T.FloatType(),
+    "double": T.DoubleType(),
+    "date": T.DateType(),
+    "timestamptz": T.TimestampType(),
+    "timestamp": T.TimestampNTZType(),
+    "string": T.StringType(),
+    "binary": T.BinaryType(),
+    "uuid": T.BinaryType(),
+    "fixed": T.BinaryType(),
+}
+
+
+def from_spark(struct: T.StructType) -> Schema:
+    """A first version: ids are given in the order of the columns, parents before children.
+
+    Spark finds columns without regard to case, so names that differ in nothing else are refused as duplicates.
+    """
+    ids = count(1)
+    schema = Schema(fields=_fields_in(struct, (), ids))
+    require_clear_names(schema)
+    return schema
+
+
+def to_spark(schema: Schema, *, physical: bool = False, with_ids: bool = False) -> T.StructType:
+    """The columns as Spark sees them, under their current names unless `physical`; `with_ids` as its Parquet writer wants them."""
+    return _struct_out(schema.fields, physical=physical, with_ids=with_ids, loose=False)
+
+
+def to_spark_nullable(schema: Schema, *, physical: bool = False, with_ids: bool = False) -> T.StructType:
+    """The same with every field optional: what a cast accepts whatever the data's own promise is."""
+    return _struct_out(schema.fields, physical=physical, with_ids=with_ids, loose=True)
+
+
+def select_current(df: DataFrame, schema: Schema) -> DataFrame:
+    """From physical names and stored types to the current ones; `df` was read with `to_spark(schema, physical=True)`."""
+    current = to_spark_nullable(schema)
+    if not has_other_names(schema):
+        return df.to(current)
+    return df.select(
+        *(
+            F.col(quote(field.physical_name)).cast(target.dataType).alias(target.name)
+            for field, target in zip(schema.fields, current.fields, strict=True)
+        )
+    )
+
+
+def find_column(struct: T.StructType, name: str) -> T.StructField | None:
+    """As Spark resolves names: without regard to case."""
+    return next((field for field in struct.fields if field.name.lower() == name.lower()), None)
+
+
+def has_other_names(schema: Schema) -> bool:
+    """Whether any field, at any depth, is written under another name than it has now."""
+    return any(field.name != field.physical_name for field in walk(schema.fields))
+
+
+@lru_cache(maxsize=256)
+def needs_own_writer(schema: Schema) -> bool:
+    """Whether Spark's writer cannot do it: it gives no ids inside lists and maps, and has no fixed-length binaries."""
+    return any(
+        isinstance(f.type, List | Map) or (isinstance(f.type, Primitive) and f.type.name in {"uuid", "fixed"}) for f in walk(schema.fields)
+    )
+
+
+def quote(name: str) -> str:
+    """A column's name as SQL text."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def require_clear_names(schema: Schema) -> None:
+    """Refuse names that Spark, Parquet or Iceberg could not tell apart or not carry."""
+    seen: dict[str, str] = {}
+    for path, field in _paths(schema.fields, ()):
+        shown = ".".join((*path, field.name))
+        _require_legal(field.name, shown)
+        if (other := seen.setdefault(shown.lower(), shown)) is not shown:
+            message = f"column {shown!a} occurs twice (as {other!a}): names may not differ in case alone; rename one of them"
+            raise SchemaRefusedError(message)
+
+
+def _require_legal(name: str, shown: str) -> None:
+    if not name or len(name) > _MAX_NAME or _BAD_NAME.search(name):
+        message = f"column {shown!a} has an illegal name: use 1 to {_MAX_NAME} characters without control characters"
+        raise SchemaRefusedError(message)
+    if name.lower().startswith(RESERVED):
+        message = f"column {shown!a}: names that begin with {RESERVED} are kept for Lakebed; rename it"
+        raise SchemaRefusedError(message)
+
+
+def _paths(fields: Sequence[Field], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Field]]:
+    for field in fields:
+        yield above, field
+        yield from _paths(field.children, (*above, field.name))
+
+
+def _fields_in(struct: T.StructType, above: tuple[str, ...], ids: Iterator[int]) -> tuple[Field, ...]:
+    return tuple(_field_in(f.name, f.dataType, above, ids, nullable=f.nullable) for f in struct.fields)
+
+
+def _field_in(name: str, kind: T.DataType, above: tuple[str, ...], ids: Iterator[int], *, nullable: bool) -> Field:
+    field_id, path = next(ids), (*above, name)
+    return Field(field_id=field_id, name=name, required=not nullable, type=_type_in(kind, path, ids))
+
+
+def _type_in(kind: T.DataType, path: tuple[str, ...], ids: Iterator[int]) -> Type:
+    match kind:
+        case T.StructType() if kind.fields:
+            return Struct(fields=_fields_in(kind, path, ids))
+        case T.ArrayType():
+            return List(element=_field_in("element", kind.elementType, path, ids, nullable=kind.containsNull))
+        case T.MapType():
+            key = _field_in("key", kind.keyType, path, ids, nullable=False)
+            return Map(key=key, value=_field_in("value", kind.valueType, path, ids, nullable=kind.valueContainsNull))
+        case _:
+            return primitive_of(kind, path)
+
+
+def primitive_of(kind: T.DataType, path: tuple[str, ...]) -> Primitive:
+    """The table's type for one of Spark's without children, or a refusal that names the column."""
+    if isinstance(kind, T.DecimalType) and 0 <= kind.scale <= kind.precision:
+        return Primitive(name="decimal", precision=kind.precision, scale=kind.scale)
+    if isinstance(kind, T.StringType) and kind.isUTF8BinaryCollation():
+        return Primitive(name="string")
+    if (name := _SIMPLE.get(type(kind))) is not None:
+        return Primitive(name=name)
+    message = f"column {'.'.join(path)!a} has type {kind.simpleString()}, which Parquet and Iceberg do not share: cast it before writing"
+    raise SchemaRefusedError(message)
+
+
+def _struct_out(fields: Sequence[Field], *, physical: bool, with_ids: bool, loose: bool) -> T.StructType:
+    return T.StructType(
+        [
+            T.StructField(
+                field.physical_name if physical else field.name,
+                _type_out(field.type, physical=physical, with_ids=with_ids, loose=loose),
+                nullable=loose or not field.required,
+                metadata={FIELD_ID: field.field_id} if with_ids else None,
+            )
+            for field in fields
+        ]
+    )
+
+
+def _type_out(kind: Type, *, physical: bool, with_ids: bool, loose: bool) -> T.DataType:
+    def inner(field: Field) -> T.DataType:
+        return _type_out(field.type, physical=physical, with_ids=with_ids, loose=loose)
+
+    match kind:
+        case Primitive(name="decimal"):
+            return T.DecimalType(kind.precision, kind.scale)
+        case Primitive():
+            return _SPARK[kind.name]
+        case Struct(fields=fields):
+            return _struct_out(fields, physical=physical, with_ids=with_ids, loose=loose)
+        case List(element=element):
+            return T.ArrayType(inner(element), containsNull=loose or not element.required)
+        case Map(key=key, value=value):
+            return T.MapType(inner(key), inner(value), valueContainsNull=loose or not value.required)

@@ -1,0 +1,208 @@
+"""`insert`: the rows of a DataFrame become one partition of a plain table, or nothing happens."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, Self, get_args
+
+from pyspark.sql import DataFrame
+
+from lakebed.core.errors import InvalidValueError, OperationConflictError, SchemaChangedError
+from lakebed.core.evolution import evolve as widen
+from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
+from lakebed.core.schema import Schema, hash_schema
+from lakebed.pipeline.columns import from_spark
+from lakebed.pipeline.faults import spark_translated
+from lakebed.pipeline.write import new_partition, staging, write_frame
+from lakebed.registry.constraints import ConstraintRefusedError
+from lakebed.registry.lake_tables import LakeTable, evolve_schema, list_versions, require_table
+from lakebed.registry.overwrite import list_visible_partitions, over_paths, read_number
+from lakebed.registry.publish import Published, publish_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lakebed.parquet.capture import CapturedFile
+    from lakebed.pipeline.context import Context
+    from lakebed.pipeline.staging import Staging
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.publish import Over
+    from lakebed.registry.transaction import Transaction
+
+Mode = Literal["append", "overwrite", "overwrite_partitions"]
+MetadataMode = Literal["async", "sync"]
+Batch = tuple[str, int]
+
+_BATCH = """SELECT op_id, result FROM operations
+WHERE table_id = :t AND app_id = :a AND batch_id = :b AND state = 'registered'"""
+_ROWS = "SELECT COALESCE(sum(row_count), 0) FROM table_files WHERE id >= :first AND id < :beyond"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InsertResult:
+    """What an insert made true. `timings` are seconds per stage; they are empty when a repeated batch got its first answer."""
+
+    op_id: str
+    table: TableName
+    partition_id: int
+    files: int
+    rows: int
+    group: int | None
+    journal_number: int
+    snapshot_id: int | None = None
+    is_replay: bool = False
+    timings: Mapping[str, float] = field(default_factory=dict, compare=False)
+
+    def wait(self, timeout_s: float = 60.0) -> Self:
+        """Until the rows are where `metadata_mode="sync"` promises them: until Iceberg commits exist that is the registry, at once."""
+        if timeout_s < 0:
+            message = f"a timeout of {timeout_s} s is negative"
+            raise InvalidValueError(message)
+        return self
+
+
+def insert(
+    context: Context,
+    name: str | TableName,
+    df: DataFrame,
+    *,
+    mode: Mode = "append",
+    instance: str = GLOBAL_INSTANCE,
+    evolve: bool = False,
+    metadata_mode: MetadataMode = "async",
+    batch: Batch | None = None,
+) -> InsertResult:
+    """Write `df` and publish it in one registry transaction; a failure anywhere leaves rows, files and counters as they were.
+
+    `append` adds a partition. `overwrite` replaces the visible partitions of the instance, and `overwrite_partitions` the files
+    of the partition paths that occur in `df`; both replace what was there when the insert began, and conflict when that changed.
+    `evolve` adds the columns that the table lacks, in the same transaction. `batch` = (app_id, batch_id) is inserted once: repeated,
+    it runs no Spark job and gets the first answer. Until Iceberg commits exist, `metadata_mode` "sync" waits for the registry alone.
+    """
+    table = require_table(context.registry, name if isinstance(name, TableName) else TableName.parse(name))
+    _require_arguments(table, df, mode=mode, metadata_mode=metadata_mode, instance=instance, batch=batch)
+    if batch is not None and (done := find_batch(context.registry, table, batch)) is not None:
+        return done
+    table, guard = _evolved(context.registry, table, df) if evolve else (table, None)
+    replacing = list_visible_partitions(context.registry, table.table_id, instance=instance) if mode == "overwrite" else frozenset()
+    since = read_number(context.registry, table.table_id) if mode == "overwrite_partitions" else 0
+    try:
+        with staging(context, table, mode=mode, batch=batch) as work:
+            captured = write_frame(context, work, table, df)
+            over = over_paths(_paths(captured), since=since, instance=instance) if mode == "overwrite_partitions" else None
+            _publish(context, work, table, captured, instance=instance, replacing=replacing, over=over, guard=guard)
+    except ConstraintRefusedError as exc:
+        return _first_answer(context.registry, table, batch, exc)
+    return _result(table, work, captured)
+
+
+def schema_like(df: DataFrame) -> Schema:
+    """The schema of a new table for rows like these."""
+    _require_frame(df)
+    with spark_translated("reading the columns of the DataFrame"):
+        return from_spark(df.schema)
+
+
+def find_batch(registry: Registry, table: LakeTable, batch: Batch) -> InsertResult | None:
+    """The first answer to a batch that is registered already."""
+    rows = registry.query(_BATCH, {"t": table.table_id, "a": batch[0], "b": batch[1]})
+    if not rows:
+        return None
+    published = Published.from_json(rows[0][1])
+    files = published.file_ids
+    ((count,),) = registry.query(_ROWS, {"first": files.start, "beyond": files.stop})
+    return InsertResult(
+        op_id=rows[0][0], table=table.name, partition_id=published.partition_id, files=published.file_count, rows=int(count),
+        group=published.group, journal_number=published.journal_number, is_replay=True,
+    )  # fmt: skip
+
+
+def _publish(
+    context: Context,
+    work: Staging,
+    table: LakeTable,
+    captured: Sequence[CapturedFile],
+    *,
+    instance: str,
+    replacing: frozenset[int],
+    over: Over | None,
+    guard: Callable[[Transaction], None] | None,
+) -> None:
+    with work.stage("registry"):
+        partition = new_partition(table, captured, instance=instance)
+        work.published = publish_partition(context.registry, partition, work.operation, replacing=replacing, over=over, guard=guard)
+
+
+def _result(table: LakeTable, work: Staging, captured: Sequence[CapturedFile]) -> InsertResult:
+    published = work.published
+    assert published is not None  # noqa: S101 - the block that publishes ended without an error
+    return InsertResult(
+        op_id=work.operation.op_id, table=table.name, partition_id=published.partition_id, files=len(captured),
+        rows=sum(c.file.row_count for c in captured), group=published.group, journal_number=published.journal_number,
+        timings=work.timings,
+    )  # fmt: skip
+
+
+def _first_answer(registry: Registry, table: LakeTable, batch: Batch | None, cause: ConstraintRefusedError) -> InsertResult:
+    """Two tries of one batch met: the registry lets one of them through."""
+    if batch is None:
+        raise cause
+    if (done := find_batch(registry, table, batch)) is not None:
+        return done
+    raise OperationConflictError(f"of batch {batch[1]} of {batch[0]}", wanted="free", found="being written by another process") from cause
+
+
+def _paths(captured: Sequence[CapturedFile]) -> set[str]:
+    return {c.file.partition_path for c in captured}
+
+
+def _evolved(registry: Registry, table: LakeTable, df: DataFrame) -> tuple[LakeTable, Callable[[Transaction], None] | None]:
+    """The table as it will be once the rows are published, and what makes it so in the publishing transaction."""
+    with registry.read() as reader:
+        versions = list_versions(reader, table.table_id)
+    rows = schema_like(df)
+    grown = widen(str(table.name), table.schema, rows, history=[Schema.from_json(v.schema) for v in versions])
+    if grown == table.schema:
+        return table, None
+    schema_hash = hash_schema(grown, version=max(v.schema_version for v in versions) + 1)
+
+    def guard(tx: Transaction) -> None:
+        if tx.require(table.name).head.find_standing(table.schema_hash) != "serving" or evolve_schema(tx, table.name, grown) != schema_hash:
+            raise SchemaChangedError(str(table.name))
+        locked = tx.require(table.name)
+        # the head was read before the version was made
+        locked.head = replace(locked.head, standings=f"{locked.head.standings},{schema_hash}:serving")
+
+    metadata = replace(table.metadata, schema=grown.to_json(), schema_hash=schema_hash)
+    return LakeTable(row=table.row, metadata=metadata, schema=grown), guard
+
+
+def _require_arguments(
+    table: LakeTable, df: DataFrame, *, mode: str, metadata_mode: str, instance: str, batch: Batch | None
+) -> None:  # fmt: skip
+    _require_frame(df)
+    require_instance(instance)
+    for what, value, known in (("mode", mode, get_args(Mode)), ("metadata_mode", metadata_mode, get_args(MetadataMode))):
+        if value not in known:
+            message = f"{what} {value!a} is not known: use one of {', '.join(known)}"
+            raise InvalidValueError(message)
+    if batch is not None and not batch[0]:
+        message = f"batch {batch!a} has no app_id: name the application that counts its batches"
+        raise InvalidValueError(message)
+    require_plain_table(table)
+    if mode == "overwrite_partitions" and not json.loads(table.metadata.partition_by):
+        message = f"{table.name} has no partition transforms: use mode='overwrite' to replace its rows"
+        raise InvalidValueError(message)
+
+
+def require_plain_table(table: LakeTable) -> None:
+    if table.row.kind != "table":
+        message = f"{table.name} is a view set: its rows come from its definition; materialize it, or insert into its source"
+        raise InvalidValueError(message)
+
+
+def _require_frame(df: DataFrame) -> None:
+    if not isinstance(df, DataFrame):
+        message = f"a {type(df).__name__} cannot be written: give a Spark DataFrame (`lake.spark.createDataFrame(...)`)"
+        raise InvalidValueError(message)

@@ -1,0 +1,42 @@
+"""What the longer calls of the public face understand, by keyword; no module here needs Spark to be imported."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime, timedelta
+
+    from lakebed.core.view_sets import Lookups
+    from lakebed.pipeline.insert import InsertResult
+
+
+class WriterOptions(TypedDict, total=False):
+    rotate_after: float  # seconds
+    rotate_bytes: int
+    instance: str
+    on_rotate: Callable[[InsertResult], None] | None
+
+
+class ViewSetOptions(TypedDict, total=False):
+    event_time: str | None
+    slice: str | int | timedelta  # default one hour
+    combine: str | None  # how partial results join, over the table `partials`
+    lookups: Lookups  # default "ignore"
+    partial: bool  # an aggregate without `combine` is wanted as it is
+    partition_by: Sequence[str]
+    sort_by: Sequence[str]
+    promote: Literal["auto", "now"]
+
+
+class MaterializeOptions(TypedDict, total=False):
+    begin: datetime | None
+    end: datetime | None
+    insert_begin: datetime | None
+    insert_end: datetime | None
+    instance: str | None
+    regenerate: bool
+    parallel: int
+    upstream: bool
+    progress: Callable[[int, int], None] | None

@@ -1,0 +1,222 @@
+"""What is to be built of a view set: one snapshot of the registry, turned into windows, files and what must still hold later."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from lakebed.core.errors import InvalidValueError
+from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
+from lakebed.core.partitions import Slice
+from lakebed.core.slices import State, Window, judge, list_windows
+from lakebed.core.times import TimeRange
+from lakebed.registry.plans import read_plan
+from lakebed.registry.view_sets import (
+    hash_lookups,
+    list_instances,
+    list_live_files,
+    list_pieces,
+    merge_window,
+    read_newest,
+    require_lake_table,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lakebed.core.errors import LakebedError
+    from lakebed.pipeline.context import Context
+    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.transaction import Reader
+    from lakebed.registry.view_sets import LiveFile, ViewSet
+
+Outcome = Literal["built", "fresh", "empty", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceOutcome:
+    """What became of one slice. `empty` was processed and has no rows; `failed` left everything as it was."""
+
+    instance: str
+    insert_range: TimeRange
+    outcome: Outcome
+    rows: int = 0
+    seconds: float = 0.0
+    error: LakebedError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaterializeResult:
+    """One outcome per slice, in the order of time. `note` says why there are none."""
+
+    view: str
+    slices: tuple[SliceOutcome, ...] = field(default=(), repr=False)
+    promoted: bool = False
+    seconds: float = 0.0
+    note: str = ""
+
+    @property
+    def built(self) -> int:
+        return self._count("built")
+
+    @property
+    def fresh(self) -> int:
+        return self._count("fresh")
+
+    @property
+    def empty(self) -> int:
+        return self._count("empty")
+
+    @property
+    def failed(self) -> tuple[SliceOutcome, ...]:
+        return tuple(s for s in self.slices if s.outcome == "failed")
+
+    @property
+    def rows(self) -> int:
+        return sum(s.rows for s in self.slices)
+
+    def raise_failed(self) -> MaterializeResult:
+        """The result itself, or the first slice's error."""
+        for outcome in self.failed:
+            if outcome.error is not None:
+                raise outcome.error
+        return self
+
+    def _count(self, outcome: Outcome) -> int:
+        return sum(s.outcome == outcome for s in self.slices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlicePlan:
+    """One window to build: the files of its source, and `around`, as far as a merge of the source may reach meanwhile."""
+
+    wanted: Slice
+    state: State
+    window: Window
+    around: Window
+    paths: tuple[str, ...] = field(default=(), repr=False)
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaterializePlan:
+    """Everything that one snapshot of the registry said about the view set, its source and its lookups."""
+
+    view: ViewSet
+    source: LakeTable
+    lookups: Mapping[TableName, tuple[LakeTable, tuple[str, ...]]] = field(repr=False)
+    lookup_hash: str | None
+    fresh: tuple[SliceOutcome, ...] = field(repr=False)
+    stale: tuple[SlicePlan, ...] = field(repr=False)
+    note: str = ""
+
+
+def plan_materialize(
+    context: Context,
+    name: str,
+    *,
+    events: TimeRange | None = None,
+    inserts: TimeRange | None = None,
+    instance: str | None = GLOBAL_INSTANCE,
+    regenerate: bool = False,
+) -> MaterializePlan:
+    """What is stale, as one snapshot of all tables involved. The process's reader lease keeps the files from here on."""
+    view = TableName.parse(name)
+    with context.registry.read() as reader:
+        inputs = read_newest(reader, view).definition.inputs
+        ids = [require_lake_table(reader, table).table_id for table in inputs]
+    context.lease.hold(ids)
+    with context.registry.read() as reader:
+        planner = _Planner(reader, read_newest(reader, view))
+        return planner.plan(_Asked(events=events, inserts=inserts, regenerate=regenerate), instance=instance)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    events: TimeRange | None
+    inserts: TimeRange | None
+    regenerate: bool
+
+    def wants(self, window: Window) -> bool:
+        if self.inserts is not None and not window.insert_range.overlaps(self.inserts):
+            return False
+        return self.events is None or window.overlaps_events(self.events)
+
+
+class _Planner:
+    """Reads one snapshot; nothing of it outlives the snapshot but the plan."""
+
+    def __init__(self, reader: Reader, view: ViewSet) -> None:
+        self._reader, self._view = reader, view
+        self._source = require_lake_table(reader, view.definition.over)
+        self._lookup_hash = hash_lookups(reader, view.definition)
+
+    def plan(self, asked: _Asked, *, instance: str | None) -> MaterializePlan:
+        if asked.events is not None and self._source.row.event_time_field is None:
+            message = f"{self._source.name} has no event time: give insert_begin and insert_end instead of begin and end"
+            raise InvalidValueError(message)
+        fresh: list[SliceOutcome] = []
+        stale: list[SlicePlan] = []
+        for found in self._judged(instance, asked):
+            if found.state is State.FRESH and not asked.regenerate:
+                fresh.append(SliceOutcome(instance=found.wanted.instance, insert_range=found.wanted.insert_range, outcome="fresh"))
+            else:
+                stale.append(found)
+        return MaterializePlan(
+            view=self._view,
+            source=self._source,
+            lookups={name: self._lookup(name) for name in self._view.definition.reads} if stale else {},
+            lookup_hash=self._lookup_hash,
+            fresh=tuple(fresh),
+            stale=self._with_files(stale),
+            note="" if fresh or stale else self._nothing(asked),
+        )
+
+    def _judged(self, instance: str | None, asked: _Asked) -> Iterator[SlicePlan]:
+        for one in [require_instance(instance)] if instance is not None else self._instances():
+            for around, window in self._windows(one):
+                if asked.wants(window):
+                    wanted = Slice(table=self._view.name, instance=one, insert_range=window.insert_range)
+                    state = judge(window, lookup_hash=self._lookup_hash)
+                    yield SlicePlan(wanted=wanted, state=state, window=window, around=around)
+
+    def _instances(self) -> list[str]:
+        return sorted({*list_instances(self._reader, self._source.table_id), *list_instances(self._reader, self._view.table.table_id)})
+
+    def _windows(self, instance: str) -> Iterator[tuple[Window, Window]]:
+        """Every window with the wider one around it: a merge of the source stays inside that."""
+        slice_us = self._view.definition.slice_us
+        source = list_pieces(self._reader, self._source.table_id, instance=instance)
+        view = list_pieces(self._reader, self._view.table.table_id, instance=instance, hashes=[self._view.table.schema_hash])
+        arounds = iter(list_windows(max(slice_us, merge_window(self._source)), source=source, view=view))
+        around = next(arounds, None)
+        for window in list_windows(slice_us, source=source, view=view):
+            while around is not None and not around.insert_range.contains(window.insert_range):
+                around = next(arounds, None)
+            yield around or window, window
+
+    def _with_files(self, stale: Sequence[SlicePlan]) -> tuple[SlicePlan, ...]:
+        ids = [piece.partition_id for chosen in stale for piece in chosen.window.source if piece.num_rows]
+        files: dict[int, list[LiveFile]] = defaultdict(list)
+        for file in list_live_files(self._reader, ids) if ids else ():
+            files[file.partition_id].append(file)
+        return tuple(
+            _give(chosen, [file for piece in chosen.window.source for file in files.get(piece.partition_id, ())]) for chosen in stale
+        )
+
+    def _lookup(self, name: TableName) -> tuple[LakeTable, tuple[str, ...]]:
+        return require_lake_table(self._reader, name), tuple(read_plan(self._reader, name).paths)
+
+    def _nothing(self, asked: _Asked) -> str:
+        extent = [window.insert_range for one in self._instances() for _, window in self._windows(one)]
+        if not extent:
+            return f"{self._source.name} has no partitions yet: nothing to build"
+        whole = TimeRange(begin=min(r.begin for r in extent), end=max(r.end for r in extent))
+        return (
+            f"no slice matches {asked.events or asked.inserts or 'this instance'}: those of {self._view.name} lie in {whole} of insert time"
+        )
+
+
+def _give(chosen: SlicePlan, files: Sequence[LiveFile]) -> SlicePlan:
+    return replace(chosen, paths=tuple(f.path for f in files), size_bytes=sum(f.size_bytes for f in files))

@@ -1,0 +1,91 @@
+"""SQL over the lake: its tables under their names, on one snapshot of the registry for the whole query."""
+
+from __future__ import annotations
+
+import difflib
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from lakebed.core.errors import InvalidValueError, TableNotFoundError
+from lakebed.pipeline.columns import quote
+from lakebed.pipeline.faults import spark_translated
+from lakebed.pipeline.filters import Filter
+from lakebed.pipeline.function_answers import answer, bind_arguments, find_function
+from lakebed.pipeline.queries import find_conditions, parse_query, rewrite
+from lakebed.pipeline.read import Ask, frame_of_planned, plan_all, session_zone
+from lakebed.registry.lake_tables import list_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+    from lakebed.core.names import TableName
+    from lakebed.core.predicates import Zone
+    from lakebed.pipeline.context import Context
+    from lakebed.pipeline.queries import Call, Mention, Place, Query
+    from lakebed.registry.lake_tables import LakeTable
+
+_NEAR = 3
+
+
+def sql(context: Context, text: str, *, as_of: datetime | None = None) -> DataFrame:
+    """The answer of a query as a DataFrame; all lake tables in it as they stood at one instant, now or `as_of`.
+
+    `database.name` is a lake table first, then one of Spark's catalog. Nothing stays behind in the session.
+    """
+    if as_of is not None and not isinstance(as_of, datetime):
+        message = f"as_of={as_of!r}: a query over several tables can only go back to a time; give an aware datetime"
+        raise InvalidValueError(message)
+    query = parse_query(text)
+    frames = _table_frames(context, query, as_of) | _function_frames(context, query)
+    if not frames:
+        with spark_translated("the query"):
+            return context.spark.sql(text)
+    keys = {place: f"t{number}" for number, place in enumerate(frames)}
+    with spark_translated("the query"):
+        return context.spark.sql(rewrite(query, keys), None, **{keys[place]: frame for place, frame in frames.items()})
+
+
+def asks_of(context: Context, query: Query, as_of: datetime | None) -> list[tuple[Mention, Ask]]:
+    """What the query wants of each lake table it names, once per place."""
+    ours = [mention for mention in query.mentions if _is_ours(context, mention.name)]
+    zone = session_zone(context) if ours else None
+    return [(mention, Ask(name=mention.name, find=_finder(query, mention, zone), as_of=as_of)) for mention in ours]
+
+
+def resolve_function(context: Context, call: Call) -> DataFrame | None:
+    """The answer of one of Lakebed's table functions, given here and now; None where the call is Spark's to resolve."""
+    if find_function(call.name) is None or call.arguments is None:
+        return None
+    positional, named = call.arguments
+    table = answer(context.registry, context.storage, call.name, bind_arguments(call.name, positional, named))
+    return context.spark.createDataFrame(table)
+
+
+def _table_frames(context: Context, query: Query, as_of: datetime | None) -> dict[Place, DataFrame]:
+    asked = asks_of(context, query, as_of)
+    if not asked:
+        return {}
+    planned = plan_all(context, [ask for _, ask in asked])
+    return {mention.place: frame_of_planned(context, one) for (mention, _), one in zip(asked, planned, strict=True)}
+
+
+def _function_frames(context: Context, query: Query) -> dict[Place, DataFrame]:
+    made = {call.place: resolve_function(context, call) for call in query.calls}
+    return {place: frame for place, frame in made.items() if frame is not None}
+
+
+def _finder(query: Query, mention: Mention, zone: Zone | None) -> Callable[[LakeTable], Filter]:
+    return lambda table: Filter() if zone is None else find_conditions(query, mention, table.schema, zone)
+
+
+def _is_ours(context: Context, name: TableName) -> bool:
+    """Whether it is a lake table; one that is nowhere is refused with the names that are near."""
+    if context.registry.find_table_id(name) is not None:
+        return True
+    if context.spark.catalog.tableExists(f"{quote(name.database)}.{quote(name.name)}"):
+        return False
+    known = {f"{row.database}.{row.name}".lower(): f"{row.database}.{row.name}" for row in list_tables(context.registry)}
+    near = difflib.get_close_matches(str(name).lower(), known, n=_NEAR)
+    raise TableNotFoundError(str(name), near=tuple(known[found] for found in near))

@@ -1,0 +1,142 @@
+"""An operation while it writes: the intent before the first byte, a lease that is renewed, and nothing left when it fails."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakebed.core.errors import ConflictError, LakebedError, OperationConflictError, OutcomeUnknownError, StorageUnavailableError
+from lakebed.registry.operations import DEFAULT_LEASE_US, Operation, open_operation, renew_operation
+from lakebed.writing import new_op_id, roll_back
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakebed.pipeline.context import Context
+    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.publish import Published
+
+logger = logging.getLogger(__name__)
+
+_RENEWALS_PER_LEASE = 3
+_SHOWN_CHARS = 1000
+
+
+@dataclass(slots=True)
+class Staging:
+    """One open write: files go below `directory`, and nothing is visible before `published` is set."""
+
+    table: LakeTable
+    operation: Operation
+    directory: str
+    published: Published | None = None
+    timings: dict[str, float] = field(default_factory=dict)  # seconds per stage
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - started
+
+
+@contextmanager
+def staging(
+    context: Context,
+    table: LakeTable,
+    *,
+    kind: str = "insert",
+    mode: str | None = None,
+    batch: tuple[str, int] | None = None,
+    lease_us: int = DEFAULT_LEASE_US,
+) -> Iterator[Staging]:
+    """Write the intent, keep its lease alive, then let the caller write and publish.
+
+    A block that raises, or never publishes, leaves no row and no file. After an unknown outcome nothing is touched:
+    recovery decides later. `batch` = (app_id, batch_id) is registered once; an earlier try that is still open is taken back.
+    """
+    started = time.perf_counter()
+    _require_warehouse(context)
+    op_id = new_op_id(context.registry)
+    directory = context.storage.paths.operation_directory(table.table_id, table.name, op_id)
+    app_id, batch_id = batch or (None, None)
+    operation = Operation(
+        op_id=op_id, kind=kind, has_intent=True, staging_path=directory, mode=mode, app_id=app_id, batch_id=batch_id
+    )  # fmt: skip
+    if batch is not None:
+        take_over(context, table, batch)
+    open_operation(context.registry, table.name, operation, lease_us=lease_us)
+    work = Staging(table, operation, directory)
+    work.timings["intent"] = time.perf_counter() - started
+    try:
+        with _heartbeat(context, op_id, lease_us):
+            yield work
+    except OutcomeUnknownError:
+        raise
+    except BaseException as exc:
+        if work.published is None:
+            _undo(context, work, error=f"{type(exc).__name__}: {exc}"[:_SHOWN_CHARS])
+        raise
+    if work.published is None:
+        _undo(context, work, error="the writer published nothing")
+
+
+def take_over(context: Context, table: LakeTable, batch: tuple[str, int]) -> None:
+    """Undo an unfinished try of the same batch, whatever its lease says.
+
+    The caller repeats the batch, so the other try is dead or a double of it; once it is taken back it can never register.
+    """
+    rows = context.registry.query(
+        "SELECT op_id, staging_path FROM operations WHERE table_id = :t AND app_id = :a AND batch_id = :b AND state IN ('writing', 'rolling_back')",
+        {"t": table.table_id, "a": batch[0], "b": batch[1]},
+    )
+    for op_id, directory in rows:
+        with suppress(OperationConflictError):  # it finished meanwhile, which the publishing transaction will find
+            roll_back(context.registry, context.storage, table, op_id, directory, error="repeated by a newer try of the same batch")
+
+
+def _require_warehouse(context: Context) -> None:
+    """Spark would make the directories anew, below an empty mount point."""
+    if context.storage.find_marker() is None:
+        message = f"the warehouse {context.storage.paths.root} has no marker: mount it, or restore the marker; nothing was written"
+        raise StorageUnavailableError(message)
+
+
+def _undo(context: Context, work: Staging, *, error: str) -> None:
+    """The first error is the one to tell: what cannot be undone now, recovery undoes when the lease has ended."""
+    try:
+        roll_back(context.registry, context.storage, work.table, work.operation.op_id, work.directory, error=error)
+        context.storage.delete_tree(work.directory)  # tasks of an aborted job end a little later than the job
+    except ConflictError:
+        pass  # interrupted behind its commit, or recovered by another: nothing is ours to undo
+    except LakebedError as exc:
+        extra = {"action": "roll_back", "table": str(work.table.name), "op_id": work.operation.op_id, "reason": str(exc)}
+        logger.warning("a failed write could not be undone yet; recovery will", extra=extra)
+
+
+@contextmanager
+def _heartbeat(context: Context, op_id: str, lease_us: int) -> Iterator[None]:
+    """Renews the lease for as long as the block runs; a registry that is away is asked again, a lost operation is not."""
+    done = threading.Event()
+
+    def beat() -> None:
+        while not done.wait(lease_us / 1e6 / _RENEWALS_PER_LEASE):
+            try:
+                renew_operation(context.registry, op_id, lease_us=lease_us)
+            except ConflictError:
+                return
+            except LakebedError as exc:
+                logger.warning("a lease could not be renewed", extra={"action": "renew", "op_id": op_id, "reason": str(exc)})
+
+    thread = threading.Thread(target=beat, name=f"lakebed-heartbeat-{op_id[-6:]}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

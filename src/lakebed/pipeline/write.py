@@ -1,0 +1,257 @@
+"""A DataFrame into the files of one operation: Spark writes, the driver makes them durable, hashes and reads footers."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark import cloudpickle
+
+from lakebed.core import fingerprints
+from lakebed.core.errors import InvalidValueError, SessionRefusedError, StorageUnavailableError
+from lakebed.core.names import GLOBAL_INSTANCE
+from lakebed.core.partitions import NewPartition
+from lakebed.core.schema import walk
+from lakebed.core.types import Primitive
+from lakebed.parquet import task_writer
+from lakebed.parquet.arrow_schema import to_arrow_nullable
+from lakebed.parquet.capture import CapturedFile, capture_written
+from lakebed.parquet.task_writer import WRITTEN, TaskWriter
+from lakebed.pipeline.columns import needs_own_writer, quote
+from lakebed.pipeline.faults import spark_translated
+from lakebed.pipeline.keys import KEY, KeyPlan, order_by_key, plan_key
+from lakebed.pipeline.projection import select_physical
+from lakebed.pipeline.staging import Staging, staging
+from lakebed.registry.publish import publish_partition
+from lakebed.registry.retire import DEFAULT_GRACE_US
+from lakebed.writing import wanted_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebed.core.names import TableName
+    from lakebed.core.schema import Schema
+    from lakebed.core.times import TimeRange
+    from lakebed.parquet.inspect import Wanted
+    from lakebed.pipeline.context import Context
+    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.publish import Published
+    from lakebed.registry.transaction import Transaction
+    from lakebed.storage.access import Storage
+
+__all__ = ["Staging", "list_settings", "publish_files", "staging", "write_frame"]
+
+cloudpickle.register_pickle_by_value(task_writer)  # type: ignore[no-untyped-call]  # executors need the warehouse and no Lakebed
+
+_WORKERS = 8
+_TIMES = frozenset({"date", "timestamp", "timestamptz"})
+_OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}  # no _SUCCESS: it would be an unregistered file
+# without these, times are written as INT96 or in a calendar that no other engine uses
+_NEEDED = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+}
+
+
+def write_frame(context: Context, work: Staging, table: LakeTable, df: DataFrame) -> list[CapturedFile]:
+    """Write the rows of `df` as files of the operation: durable, hashed, footers and statistics read, partition paths set.
+
+    Columns are found by name. Rows that do not fit the table are refused, statically or by the row that breaks a rule.
+    Without rows there is no file.
+    """
+    doing = f"writing rows into {table.name}"
+    key = key_of(table)
+    with spark_translated(doing), work.stage("spark"):
+        _require_settings(df.sparkSession, table.schema)
+        prepared = prepare(df, table, key)
+        told: frozenset[str] | None = None
+        if needs_own_writer(table.schema):
+            told = _write_own(context, work, table, prepared, key)
+        else:
+            _write_native(work, table, prepared, key)
+    return _take(context.storage, work, table, key, told)
+
+
+def prepare(df: DataFrame, table: LakeTable, key: KeyPlan) -> DataFrame:
+    """The rows as they go into files: checked, under physical names with ids, sorted, with their key if there is one."""
+    written = select_physical(df, table.schema, name=str(table.name))
+    sort_by = [quote(_physical(table.schema, name)) for name in list_settings(table.metadata.sort_by)]
+    if key.transforms:
+        return order_by_key(key.add_to(written), sort_by)
+    return written.sortWithinPartitions(*sort_by) if sort_by else written
+
+
+def publish_files(  # noqa: PLR0913 - one call says all that becomes true
+    context: Context,
+    work: Staging,
+    table: LakeTable,
+    captured: Sequence[CapturedFile],
+    *,
+    instance: str = GLOBAL_INSTANCE,
+    insert_range: TimeRange | None = None,
+    replacing: AbstractSet[int] = frozenset(),
+    keeping: AbstractSet[int] = frozenset(),
+    fingerprint: str | None = None,
+    source_data_hash: str | None = None,
+    lookup_hash: str | None = None,
+    inputs: Sequence[TableName] = (),
+    guard: Callable[[Transaction], None] | None = None,
+    schema_hash: str | None = None,
+    grace_us: int = DEFAULT_GRACE_US,
+) -> Published:
+    """Make the files one partition, in the transaction that also registers the operation; no file makes an empty partition."""
+    partition = new_partition(table, captured, instance=instance, insert_range=insert_range, schema_hash=schema_hash)
+    partition = replace(
+        partition,
+        source_data_hash=source_data_hash,
+        lookup_hash=lookup_hash,
+        fingerprint=fingerprint or partition.fingerprint,
+    )
+    with work.stage("registry"):
+        work.published = publish_partition(
+            context.registry,
+            partition,
+            work.operation,
+            replacing=replacing,
+            keeping=keeping,
+            grace_us=grace_us,
+            inputs=inputs,
+            guard=guard,
+        )
+    return work.published
+
+
+def new_partition(
+    table: LakeTable,
+    captured: Sequence[CapturedFile],
+    *,
+    instance: str = GLOBAL_INSTANCE,
+    insert_range: TimeRange | None = None,
+    schema_hash: str | None = None,
+) -> NewPartition:
+    return NewPartition(
+        table=table.name,
+        schema_hash=schema_hash or table.schema_hash,
+        fingerprint=fingerprints.from_bytes(secrets.token_bytes(16)),
+        files=tuple(c.file for c in captured),
+        instance=instance,
+        insert_range=insert_range,
+        event_range=_event_range(table, captured),
+    )
+
+
+def key_of(table: LakeTable) -> KeyPlan:
+    return plan_key(table.schema, list_settings(table.metadata.partition_by))
+
+
+@lru_cache(maxsize=256)
+def list_settings(stored: str) -> tuple[str, ...]:
+    """`partition_by` and `sort_by` as the registry keeps them."""
+    return tuple(json.loads(stored))
+
+
+def _event_range(table: LakeTable, captured: Sequence[CapturedFile]) -> tuple[int, int] | None:
+    """Of the rows that have an event time; a file whose rows have none does not widen it."""
+    known = [c.event_range for c in captured if c.event_range is not None]
+    if captured and not known and table.row.event_time_field is not None:
+        name = table.schema.by_id[table.row.event_time_field].name
+        message = f"{table.name}: the event time {name} is NULL in every row, so no reader could find them: fill it before writing"
+        raise InvalidValueError(message)
+    return (min(low for low, _ in known), max(high for _, high in known)) if known else None
+
+
+def _require_settings(spark: SparkSession, schema: Schema) -> None:
+    if not _has_times(schema):
+        return
+    wrong = [f"{key}={wanted}" for key, wanted in _NEEDED.items() if (spark.conf.get(key) or "").upper() != wanted]
+    if wrong:
+        message = f"this Spark session would write times that other engines misread: set {', '.join(wrong)} on it"
+        raise SessionRefusedError(message)
+
+
+@lru_cache(maxsize=256)
+def _has_times(schema: Schema) -> bool:
+    return any(isinstance(f.type, Primitive) and f.type.name in _TIMES for f in walk(schema.fields))
+
+
+def _physical(schema: Schema, name: str) -> str:
+    """Settings name a column as it was first called."""
+    return name if any(f.physical_name == name for f in schema.fields) else schema.require(name).physical_name
+
+
+def spark_location(path: str) -> str:
+    """A canonical path as Spark's file systems spell it."""
+    return f"file://{path}" if path.startswith("/") else "s3a" + path.removeprefix("s3")
+
+
+def _write_native(work: Staging, table: LakeTable, df: DataFrame, key: KeyPlan) -> None:
+    """Spark's committer moves the files of committed attempts here, and nothing else."""
+    writer = df.write.options(compression=table.metadata.compression, **_OPTIONS)
+    if key.transforms:
+        writer = writer.partitionBy(KEY)
+    writer.parquet(spark_location(work.directory))
+
+
+def _write_own(context: Context, work: Staging, table: LakeTable, df: DataFrame, key: KeyPlan) -> frozenset[str]:
+    """The files that committed attempts told of: each task's answer reaches the driver once."""
+    if context.storage.paths.warehouse.is_local:
+        Path(work.directory).mkdir(parents=True)
+    task = TaskWriter(
+        work.directory,
+        to_arrow_nullable(table.schema),
+        key=KEY if key.transforms else None,
+        compression=table.metadata.compression,
+    )
+    rows = df.mapInArrow(task, WRITTEN).collect()
+    return frozenset(context.storage.canonical(row["path"]) for row in rows)
+
+
+def _take(storage: Storage, work: Staging, table: LakeTable, key: KeyPlan, told: frozenset[str] | None) -> list[CapturedFile]:
+    with work.stage("sync"):
+        paths, leftovers = _sort_out(storage, work.directory, told)
+        _delete(storage, leftovers)
+    wanted = replace(wanted_of(table), always=frozenset(field.field_id for _, field in key.transforms))
+    examine = partial(_capture, storage, table.schema, wanted, key)
+    with ThreadPoolExecutor(min(_WORKERS, len(paths) + 1), thread_name_prefix="lakebed-capture") as pool, work.stage("capture"):
+        synced = pool.submit(storage.sync_tree, work.directory) if paths else None  # the disk is slower than reading back
+        captured = list(pool.map(examine, paths))
+        if synced is not None:
+            synced.result()
+    _delete(storage, [path for path, found in zip(paths, captured, strict=True) if found is None])
+    return [found for found in captured if found is not None]
+
+
+def _sort_out(storage: Storage, directory: str, told: frozenset[str] | None) -> tuple[list[str], list[str]]:
+    """The data files, and what else lies there: checksums of Hadoop's local file system, files of attempts that lost."""
+    listed = sorted(facts.path for facts in storage.list_files(directory))
+    is_data = told.__contains__ if told is not None else _is_spark_file
+    paths = [path for path in listed if is_data(path)]
+    return paths, [path for path in listed if not is_data(path)]
+
+
+def _is_spark_file(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return name.startswith("part-") and name.endswith(".parquet") and "/_temporary/" not in path
+
+
+def _delete(storage: Storage, paths: Sequence[str]) -> None:
+    """What cannot be deleted must stop the write: it would stay as a file that nobody knows."""
+    if not paths:
+        return
+    failed = [outcome for outcome in storage.delete(paths) if not outcome.gone]
+    if failed:
+        message = f"{len(failed)} leftover file(s) of the write cannot be deleted, first {failed[0].path!a}: {failed[0].reason}"
+        raise StorageUnavailableError(message)
+
+
+def _capture(storage: Storage, schema: Schema, wanted: Wanted, key: KeyPlan, path: str) -> CapturedFile | None:
+    partition_path = key.partition_path(path.split("/")[-2]) if key.transforms else ""
+    return capture_written(storage, path, schema, wanted=wanted, partition_path=partition_path)

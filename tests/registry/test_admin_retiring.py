@@ -1,0 +1,479 @@
+"""Retiring by call: previewed, capped, written down, one outcome per partition, safe to repeat."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing, suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import (
+    DAILY,
+    ORDERS,
+    START,
+    count,
+    fake_file,
+    fresh_name,
+    grow_schema,
+    logical_dump,
+    make_table,
+    make_view,
+    promote,
+    publish,
+    stage,
+    within,
+    write_partition,
+)
+from lakebed import admin
+from lakebed.core.errors import (
+    AmbiguousPartitionError,
+    InvalidNameError,
+    InvalidRangeError,
+    InvalidValueError,
+    PartitionNotFoundError,
+    RefusedError,
+    RegistryUnavailableError,
+    TableNotFoundError,
+    TooManyPartitionsError,
+)
+from lakebed.core.names import TableName
+from lakebed.registry.create import open_backend
+from lakebed.registry.engine import Registry
+from lakebed.registry.lake_tables import drop_table
+from lakebed.registry.retirements import allow_incompatible, retire_at_once, retire_in_parts
+from lakebed.registry.runs import list_runs
+from lakebed.testing import SteppedBackend, Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from lakebed.admin import Retirement
+    from lakebed.lake import Lake
+    from lakebed.testing import FixedClock
+
+OUTSIDE = frozenset({"runs"})
+
+
+def hour(number: int) -> datetime:
+    return START + timedelta(hours=number)
+
+
+def retire_hours(registry: Registry, begin: int, end: int, *, dry_run: bool = False, atomic: bool = False) -> Retirement:
+    return admin.retire_partitions(registry, str(ORDERS), insert_begin=hour(begin), insert_end=hour(end), dry_run=dry_run, atomic=atomic)
+
+
+def fill(registry: Registry, hours: int) -> None:
+    """Odd hours are empty."""
+    table = make_table(registry)
+    for h in range(hours):
+        publish(registry, table, *([] if h % 2 else [fake_file(h)]), hours=(h, h + 1))
+
+
+def outcomes(done: Retirement) -> list[str]:
+    return [o.outcome for o in done.outcomes]
+
+
+def left_behind(registry: Registry) -> tuple[str, str]:
+    """Hours 0 (full) and 1 (empty) of a definition that serves no more."""
+    view = make_view(registry)
+    publish(registry, view, fake_file(1), hours=(0, 1))
+    publish(registry, view, hours=(1, 2))
+    later = stage(registry)
+    publish(registry, view, fake_file(3), hours=(0, 1), schema_hash=later)
+    promote(registry, later)
+    return view.schema_hash, later
+
+
+# -- one, by its key ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("files", [0, 2])
+def test_the_one_partition_with_the_key_goes_empty_or_not(registry: Registry, files: int) -> None:
+    table = make_table(registry)
+    publish(registry, table, *map(fake_file, range(files)), hours=(0, 1))
+    publish(registry, table, fake_file(9), hours=(1, 2))
+
+    done = admin.retire_partition_by_metadata(registry, str(ORDERS), insert_begin=hour(0), insert_end=hour(1), actor="ann")
+
+    assert (done.partitions, done.files, done.empty, done.bytes_scheduled) == (1, files, int(not files), files * 20_000)
+    assert [p.begin_insert_time for p in admin.list_partitions(registry)] == [hour(1)]
+    (run,) = list_runs(registry)
+    assert (run.run_id, run.job, run.actor, run.state) == (done.run_id, "retire_partition_by_metadata", "ann", "done")
+    assert run.result["files"] == files
+
+
+def test_a_key_under_several_schemas_needs_the_hash_and_its_twin_survives(registry: Registry) -> None:
+    old, new = left_behind(registry)
+    before = logical_dump(registry)
+    with pytest.raises(AmbiguousPartitionError):
+        admin.retire_partition_by_metadata(registry, str(DAILY), insert_begin=hour(0), insert_end=hour(1))
+    assert logical_dump(registry) == before
+
+    admin.retire_partition_by_metadata(registry, str(DAILY), insert_begin=hour(0), insert_end=hour(1), schema_hash=old)
+
+    assert {(p.begin_insert_time, p.schema_hash) for p in admin.list_partitions(registry)} == {(hour(1), old), (hour(0), new)}
+
+
+def test_a_key_that_matches_nothing_is_refused_and_leaves_no_run(registry: Registry) -> None:
+    fill(registry, 2)
+    before = logical_dump(registry)
+
+    with pytest.raises(PartitionNotFoundError, match="its partitions lie in"):
+        admin.retire_partition_by_metadata(registry, str(ORDERS), insert_begin=hour(0), insert_end=hour(2))
+
+    assert logical_dump(registry) == before
+
+
+# -- by range -------------------------------------------------------------------------------------
+
+
+def test_a_bulk_call_only_previews_unless_told_otherwise(registry: Registry) -> None:
+    fill(registry, 3)
+    before = logical_dump(registry)
+
+    preview = admin.retire_partitions(registry, str(ORDERS), insert_begin=hour(0), insert_end=hour(2))
+
+    assert logical_dump(registry) == before
+    assert (preview.dry_run, preview.run_id, outcomes(preview)) == (True, None, ["would_retire"] * 2)
+    assert (preview.empty, preview.non_empty, preview.bytes_scheduled) == (1, 1, 20_000)
+
+
+def test_what_only_overlaps_the_range_is_named_and_kept(registry: Registry) -> None:
+    table = make_table(registry)
+    for low, high in ((0, 2), (2, 3), (3, 4), (4, 6)):
+        publish(registry, table, fake_file(low), hours=(low, high))
+
+    done = retire_hours(registry, 1, 5)
+
+    assert sorted(outcomes(done)) == ["retired", "retired", "straddles", "straddles"]
+    assert [s.begin_insert_time for s in done.straddles] == [hour(0), hour(4)]
+    assert (done.partitions, done.files) == (2, 2)
+    assert [p.begin_insert_time for p in admin.list_partitions(registry)] == [hour(0), hour(4)]
+
+
+def test_a_range_that_holds_nothing_says_so_and_names_what_there_is(registry: Registry) -> None:
+    fill(registry, 2)
+
+    done = retire_hours(registry, 10, 12)
+
+    assert (done.partitions, outcomes(done)) == (0, [])
+    assert "its partitions lie in [2026-01-01T00:00:00Z, 2026-01-01T02:00:00Z)" in done.message
+    assert list_runs(registry)[0].result["non_empty"] == 0
+
+
+def test_only_the_instance_and_schema_asked_for_go(registry: Registry) -> None:
+    table = make_table(registry)
+    publish(registry, table, fake_file(1), hours=(0, 1), instance="a")
+    publish(registry, table, fake_file(2), hours=(0, 1), instance="b")
+    later = grow_schema(registry)
+    publish(registry, table, fake_file(3), hours=(0, 1), instance="a", schema_hash=later)
+
+    done = admin.retire_partitions(
+        registry, str(ORDERS), insert_begin=hour(0), insert_end=hour(1), instance="a", schema_hash=table.schema_hash, dry_run=False
+    )
+
+    assert done.partitions == 1
+    assert {(p.view_instance_id, p.schema_hash) for p in admin.list_partitions(registry)} == {("b", table.schema_hash), ("a", later)}
+
+
+def test_more_partitions_than_allowed_are_refused_with_their_number(registry: Registry) -> None:
+    fill(registry, 4)
+    before = logical_dump(registry)
+
+    with pytest.raises(TooManyPartitionsError, match="would retire 4 partitions, 3 are allowed") as refused:
+        admin.retire_partitions(registry, str(ORDERS), insert_begin=hour(0), insert_end=hour(4), dry_run=False, max_partitions=3)
+
+    assert (refused.value.found, refused.value.allowed) == (4, 3)
+    assert logical_dump(registry) == before
+
+
+def test_retiring_twice_is_retiring_once(registry: Registry) -> None:
+    fill(registry, 4)
+    retire_hours(registry, 0, 3)
+    before = logical_dump(registry, without=OUTSIDE)
+
+    again = retire_hours(registry, 0, 3)
+
+    assert again.partitions == 0
+    assert logical_dump(registry, without=OUTSIDE) == before
+
+
+def test_a_partition_rebuilt_between_the_list_and_the_retirement_survives(registry: Registry) -> None:
+    table = make_table(registry)
+    old = publish(registry, table, fake_file(1), hours=(0, 1))
+    publish(registry, table, fake_file(2), hours=(1, 2))
+    listed = admin.list_partitions(registry)
+    new = publish(registry, table, fake_file(3), hours=(0, 1), replacing={old.partition_id})
+
+    (done,) = retire_in_parts(registry, listed)
+
+    assert [o.outcome for o in done] == ["already_retired", "retired"]
+    assert [p.partition_id for p in admin.list_partitions(registry)] == [new.partition_id]
+
+
+def test_two_at_once_retire_every_partition_once(registry: Registry, another: Callable[[], Registry]) -> None:
+    fill(registry, 12)
+    done: list[Retirement] = []
+    clients = [registry, another()]
+    threads = [threading.Thread(target=lambda r=r: done.append(retire_hours(r, 0, 12))) for r in clients]
+
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sum(d.partitions for d in done) == 12
+    assert count(registry, "temporary_files") == 6
+    assert admin.list_partitions(registry) == []
+
+
+def test_ten_thousand_partitions_go_in_one_call_and_bounded_transactions(registry: Registry) -> None:
+    table = make_table(registry)
+    done = publish(registry, table, hours=(0, 1))
+    copy = f"""INSERT INTO partitions SELECT id + :n, table_id, scope_id, view_instance_id, begin_insert_time + {3600 * 10**6} * :n,
+end_insert_time + {3600 * 10**6} * :n, NULL, NULL, schema_hash, NULL, NULL, fingerprint, 0, 0, 2, updated
+FROM partitions WHERE id = :id"""
+
+    def multiply(n: int) -> None:
+        within(registry, lambda tx: [tx.run(copy, {"n": i, "id": done.partition_id}) for i in range(n, n + 2500)])
+
+    for start in range(1, 10_000, 2500):
+        multiply(start)
+    within(registry, lambda tx: tx.run("DELETE FROM partitions WHERE id > :last", {"last": done.partition_id + 9999}))
+
+    retired = retire_hours(registry, 0, 10_000)
+
+    assert (retired.empty, retired.non_empty) == (10_000, 0)
+    assert count(registry, "partitions") == 0
+
+
+# -- all or nothing -------------------------------------------------------------------------------
+
+
+def test_at_once_means_all_or_nothing_and_says_which_one_stopped_it(registry: Registry) -> None:
+    left_behind(registry)
+    listed = [r.partition_id for r in admin.list_incompatible_partitions(registry)]
+    visible = next(p.partition_id for p in admin.list_partitions(registry) if p.partition_id not in listed)
+    before = logical_dump(registry)
+
+    done = admin.retire_incompatible_partitions(registry, partition_ids=[listed[0], visible, listed[1], 7], atomic=True, dry_run=False)
+
+    assert outcomes(done) == ["rolled_back", "compatible", "rolled_back", "not_found"]
+    assert done.partitions == 0
+    assert logical_dump(registry) == before
+
+
+def test_at_once_loses_to_whoever_rebuilt_one_of_them_first(registry: Registry) -> None:
+    table = make_table(registry)
+    old = publish(registry, table, fake_file(1), hours=(0, 1))
+    publish(registry, table, fake_file(2), hours=(1, 2))
+    listed = admin.list_partitions(registry)
+    publish(registry, table, fake_file(3), hours=(0, 1), replacing={old.partition_id})
+    before = logical_dump(registry)
+
+    done = retire_at_once(registry, listed)
+
+    assert [o.outcome for o in done] == ["already_retired", "rolled_back"]
+    assert logical_dump(registry) == before
+
+
+def test_at_once_over_several_tables_is_one_transaction(registry: Registry) -> None:
+    left_behind(registry)
+    publish(registry, make_table(registry), fake_file(5))
+    within(registry, lambda tx: drop_table(tx, ORDERS))
+
+    done = admin.retire_incompatible_partitions(registry, atomic=True, dry_run=False)
+
+    assert outcomes(done) == ["retired"] * 3
+    assert admin.list_incompatible_partitions(registry) == []
+
+
+# -- what became incompatible ---------------------------------------------------------------------
+
+
+def test_what_became_incompatible_is_previewed_then_retired_and_nothing_else(registry: Registry) -> None:
+    _, new = left_behind(registry)
+    preview = admin.retire_incompatible_partitions(registry, str(DAILY))
+
+    done = admin.retire_incompatible_partitions(registry, str(DAILY), dry_run=False)
+
+    assert (preview.empty, preview.non_empty, preview.dry_run) == (1, 1, True)
+    assert (done.empty, done.non_empty, done.files, done.bytes_scheduled) == (1, 1, 1, 20_000)
+    assert [p.schema_hash for p in admin.list_partitions(registry)] == [new]
+    assert admin.retire_incompatible_partitions(registry, dry_run=False).partitions == 0
+
+
+def test_named_partitions_give_one_outcome_each_in_their_order(registry: Registry) -> None:
+    left_behind(registry)
+    first, second = (r.partition_id for r in admin.list_incompatible_partitions(registry))
+    visible = next(p.partition_id for p in admin.list_partitions(registry) if p.partition_id not in {first, second})
+
+    done = admin.retire_incompatible_partitions(registry, partition_ids=[second, visible, 7, first, second], dry_run=False)
+
+    assert outcomes(done) == ["retired", "compatible", "not_found", "retired", "already_retired"]
+    assert [o.partition_id for o in done.outcomes] == [second, visible, 7, first, second]
+    assert [p.partition_id for p in admin.list_partitions(registry)] == [visible]
+
+
+def test_what_became_visible_since_it_was_listed_is_kept(registry: Registry) -> None:
+    left_behind(registry)
+    listed = admin.list_incompatible_partitions(registry)
+    within(registry, lambda tx: tx.run("UPDATE table_metadata SET standing = 'readable' WHERE standing = 'incompatible'"), DAILY)
+
+    (done,) = retire_in_parts(registry, listed, check=allow_incompatible)  # judged again, under the lock
+    named = admin.retire_incompatible_partitions(registry, partition_ids=[r.partition_id for r in listed], dry_run=False)
+
+    assert [o.outcome for o in done] == outcomes(named) == ["compatible"] * 2
+
+
+def test_partitions_of_a_dropped_table_can_be_retired(registry: Registry) -> None:
+    fill(registry, 2)
+    within(registry, lambda tx: drop_table(tx, ORDERS))
+
+    done = admin.retire_incompatible_partitions(registry, dry_run=False)
+
+    assert (done.empty, done.non_empty) == (1, 1)
+    assert count(registry, "temporary_files") == 1
+
+
+# -- by age ---------------------------------------------------------------------------------------
+
+
+def test_partitions_past_their_retention_go_by_event_time_and_by_slice(timed_registry: Registry, clock: FixedClock) -> None:
+    table = make_table(timed_registry)
+    publish(timed_registry, table, fake_file(1), hours=(0, 1))  # its events lie at START
+    publish(timed_registry, table, hours=(1, 2))  # empty: its slice ends two hours after START
+    publish(timed_registry, table)  # inserted now, empty
+    retention = timedelta(microseconds=clock.micros) - (START - hour(0)) - timedelta(seconds=START.timestamp())
+
+    def expired(extra: timedelta) -> int:
+        return admin.retire_expired_partitions(timed_registry, retention + extra).partitions
+
+    assert [expired(timedelta(0)), expired(timedelta(hours=-1)), expired(timedelta(hours=-3))] == [0, 1, 2]
+    done = admin.retire_expired_partitions(timed_registry, retention - timedelta(hours=3), str(ORDERS), dry_run=False)
+    assert (done.empty, done.non_empty) == (1, 1)
+    assert len(admin.list_partitions(timed_registry)) == 1
+
+
+@pytest.mark.parametrize("retention", [timedelta(0), timedelta(days=-1)])
+def test_a_retention_of_nothing_is_refused(registry: Registry, retention: timedelta) -> None:
+    with pytest.raises(InvalidValueError, match="retention"):
+        admin.retire_expired_partitions(registry, retention)
+
+
+# -- by file --------------------------------------------------------------------------------------
+
+
+def test_retiring_by_file_warns_and_takes_the_whole_partition_once(lake: Lake) -> None:
+    make_table(lake.registry)
+    write_partition(lake, 1, files=2)
+    path = lake.list_files(str(ORDERS))[0].file_path
+
+    with pytest.warns(DeprecationWarning, match="use retire_partition_by_metadata") as warned:
+        done = admin.retire_partition_by_file(lake.registry, lake.storage, f"file://{path}")
+    with pytest.warns(DeprecationWarning, match="deprecated"):
+        again = admin.retire_partition_by_file(lake.registry, lake.storage, path)
+
+    assert warned[0].filename == __file__
+    assert (done.partitions, done.files, outcomes(again)) == (1, 2, ["already_retired"])
+    assert lake.check().clean
+
+
+def test_a_file_nobody_knows_and_no_path_at_all_are_refused(lake: Lake) -> None:
+    for path, error in (
+        (f"{lake.storage.paths.root}/x.parquet", PartitionNotFoundError),
+        (" ", InvalidValueError),
+        ("/etc/passwd", RefusedError),
+    ):
+        with pytest.warns(DeprecationWarning, match="deprecated"), pytest.raises(error):
+            admin.retire_partition_by_file(lake.registry, lake.storage, path)
+
+
+# -- bad input ------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25)
+@given(
+    table=st.one_of(st.just(str(ORDERS)), st.text(max_size=12)),
+    begin=st.datetimes() | st.integers(-2, 5).map(hour),
+    end=st.datetimes() | st.integers(-2, 5).map(hour),
+    instance=st.none() | st.text(max_size=8),
+    grace_s=st.sampled_from([0.0, -1.0, float("nan"), float("inf"), 5.0]),
+)
+def test_any_arguments_end_in_an_outcome_or_a_typed_refusal(
+    registry: Registry, table: str, begin: datetime, end: datetime, instance: str | None, grace_s: float
+) -> None:
+    if registry.find_table_id(ORDERS) is None:
+        fill(registry, 3)
+    with suppress(InvalidNameError, InvalidRangeError, InvalidValueError, TableNotFoundError):
+        done = admin.retire_partitions(
+            registry, table, insert_begin=begin, insert_end=end, instance=instance, dry_run=False, grace_s=grace_s
+        )
+        assert {o.outcome for o in done.outcomes} <= {"retired", "straddles"}
+
+
+def test_the_retired_set_is_what_the_range_contains(registry: Registry) -> None:
+    name = fresh_name()
+    table = make_table(registry, name)
+    ranges = [(0, 1), (1, 4), (4, 5), (7, 9)]
+    for low, high in ranges:
+        publish(registry, table, fake_file(low), hours=(low, high))
+
+    for begin, end in [(0, 1), (1, 4), (0, 5), (2, 9), (8, 9)]:
+        found = admin.retire_partitions(registry, str(name), insert_begin=hour(begin), insert_end=hour(end))
+        inside = {hour(low) for low, high in ranges if begin <= low and high <= end}
+        assert {o.begin_insert_time for o in found.outcomes if o.outcome == "would_retire"} == inside
+
+
+def test_a_failed_call_changes_nothing_and_is_written_down_as_failed(url: str) -> None:
+    steps = Steps()
+    with closing(Registry(SteppedBackend(open_backend(url), steps))) as registry:
+        tables = [make_table(registry, TableName("shop", name)) for name in ("rehearsal", "played")]
+        for table in tables:
+            publish(registry, table, fake_file(1), hours=(0, 1))
+
+        def play(name: str) -> int:
+            steps.done.clear()
+            admin.retire_partitions(registry, f"shop.{name}", insert_begin=hour(0), insert_end=hour(1), dry_run=False)
+            return 1 + next(n for n, what in enumerate(steps.done) if what.startswith("DELETE FROM partitions"))
+
+        steps.at, steps.act = play("rehearsal"), fail
+        with pytest.raises(RegistryUnavailableError):
+            play("played")
+
+        assert [(r.state, r.result["non_empty"]) for r in list_runs(registry)] == [("failed", 0), ("done", 1)]
+        assert len(admin.list_partitions(registry, "shop.played")) == 1
+
+
+def fail(_: str) -> None:
+    message = "the registry went away"
+    raise RegistryUnavailableError(message)
+
+
+@pytest.mark.parametrize("job", ["materialize_partitions", "regenerate_partitions"])
+def test_a_request_waits_as_one_run_until_the_service_takes_it(registry: Registry, job: str) -> None:
+    make_view(registry)
+    ask = admin.request_materialization if job == "materialize_partitions" else admin.request_regeneration
+
+    first, again = ask(registry, str(DAILY)), ask(registry, str(DAILY), actor="bob")
+    other = ask(registry, str(DAILY), insert_begin=hour(0), insert_end=hour(1))
+
+    assert first == again
+    assert other[0].run_id != first[0].run_id
+    assert [(r.job, r.state) for r in list_runs(registry)] == [(job, "requested")] * 2
+
+
+def test_only_view_sets_can_be_requested(registry: Registry) -> None:
+    make_table(registry)
+    with pytest.raises(InvalidValueError, match="plain table"):
+        admin.request_materialization(registry, str(ORDERS))
+    with pytest.raises(TableNotFoundError):
+        admin.request_materialization(registry, str(TableName("shop", "nothing")))
+    view = make_view(registry)
+    with pytest.raises(InvalidRangeError):
+        admin.request_regeneration(registry, str(view.name), insert_begin=hour(0))

@@ -1,0 +1,169 @@
+"""What tests of writing do in processes of their own, with a JVM of their own: they are killed, or need another master.
+
+python spark_worker.py FUNCTION JSON-ARGUMENTS
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from insert_lakes import ORDERS, AfterIntent, files_in, make_orders, orders, rows_of, stepped
+from pyspark import TaskContext
+from pyspark.sql import functions as F  # noqa: N812
+
+from lakebed.lake import Lake, connect
+from lakebed.pipeline.insert import insert, schema_like
+from lakebed.pipeline.streaming import foreach_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+LONG_S = 600
+OPTIONS = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
+
+
+def start(function: str, *arguments: Any) -> subprocess.Popen[str]:
+    """In a process group of its own, so that its JVM dies with it."""
+    command = [sys.executable, __file__, function, json.dumps(arguments)]
+    here = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{here.parent}"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True, env=environment)
+
+
+def told(worker: subprocess.Popen[str]) -> Any:
+    """The next thing it says; None when it ended."""
+    assert worker.stdout is not None
+    line = worker.stdout.readline()
+    return json.loads(line) if line else None
+
+
+def kill(worker: subprocess.Popen[str]) -> None:
+    """As a power cut would, the JVM too."""
+    os.killpg(worker.pid, signal.SIGKILL)
+    worker.wait()
+    assert worker.stdout is not None
+    worker.stdout.close()
+
+
+def tell(what: Any) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+def opened(url: str, warehouse: str, master: str = "local[2]", **options: str) -> Lake:
+    return connect(url, warehouse=warehouse, spark_options={"spark.master": master, **OPTIONS, **options})
+
+
+def hang_in_job(url: str, warehouse: str, flag: str) -> None:
+    """One task writes its rows, the other hangs in the middle of its own."""
+    with opened(url, warehouse) as lake:
+
+        def hang(number: int) -> float:
+            if number == 9:
+                Path(flag).touch()
+                time.sleep(LONG_S)
+            return number * 0.5
+
+        rows = orders(lake.spark, 0, 10)
+        insert(lake.context, ORDERS, rows.withColumn("amount", F.udf(hang, "double")("id")))
+
+
+def interrupted_in_job(url: str, warehouse: str, flag: str) -> None:
+    """Says what is left when the user presses Ctrl-C in the middle of a job."""
+    with opened(url, warehouse) as lake:
+
+        def hang(number: int) -> float:
+            if number == 9:
+                Path(flag).touch()
+                time.sleep(LONG_S)
+            return number * 0.5
+
+        rows = orders(lake.spark, 0, 10)
+        try:
+            insert(lake.context, ORDERS, rows.withColumn("amount", F.udf(hang, "double")("id")))
+        except KeyboardInterrupt:
+            tell({"files": files_in(lake), "clean": lake.check().clean, "rows": lake.table(ORDERS).row.row_count})
+
+
+def hang_before_registration(url: str, warehouse: str, flag: str) -> None:
+    """All files are written and synced; the publishing transaction never begins."""
+
+    class Hanging(AfterIntent):
+        def reach(self, what: str) -> None:
+            self.done.append(what)
+            if what in {"begin", "call"} and "committed" in self.done:
+                Path(flag).touch()
+                time.sleep(LONG_S)
+
+    with opened(url, warehouse) as lake, stepped(lake, url, Hanging()) as context:
+        insert(context, ORDERS, orders(lake.spark, 0, 10))
+
+
+def fail_once(url: str, warehouse: str, master: str, options: dict[str, str], *, slow: bool) -> None:
+    """The first attempt of one task fails behind most of its rows, or is so slow that Spark starts another."""
+    with opened(url, warehouse, master, **options) as lake:
+
+        def disturb(number: int) -> float:
+            task = TaskContext.get()
+            if number == 9_999 and task is not None and task.attemptNumber() == 0:
+                if slow:
+                    time.sleep(40)
+                else:
+                    message = "the first attempt"
+                    raise RuntimeError(message)
+            return number * 0.5
+
+        make_orders(lake)
+        rows = orders(lake.spark, 0, 10_000).repartition(4)
+        disturbed = F.udf(disturb, "double")
+        insert(lake.context, ORDERS, rows.withColumn("amount", disturbed("id")))
+        lists = rows.withColumn("amount", disturbed("id")).withColumn("tags", F.array("id"))
+        lake.create_table("shop.lists", schema_like(lists))
+        insert(lake.context, "shop.lists", lists)
+        tell({"clean": lake.check(deep=True).clean, "rows": [len(rows_of(lake, name)) for name in (ORDERS, "shop.lists")]})
+
+
+def stream(url: str, warehouse: str, source: str, checkpoint: str) -> None:
+    """Until everything is through; says how far it is after each batch."""
+    with opened(url, warehouse) as lake:
+        write = foreach_batch(lake.context, ORDERS, "stream")
+
+        def batch(df: DataFrame, batch_id: int) -> None:
+            tell({"begun": batch_id})
+            write(df, batch_id)
+            tell({"done": batch_id})
+
+        rows = lake.spark.readStream.schema("id long, ts timestamp, amount double").option("maxFilesPerTrigger", 1).parquet(source)
+        query = rows.writeStream.foreachBatch(batch).option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        query.awaitTermination()
+        tell({"finished": True})
+
+
+def stop_session(url: str, warehouse: str) -> None:
+    with opened(url, warehouse) as lake:
+        make_orders(lake)
+        rows = orders(lake.spark, 0, 3)
+        lake.spark.stop()
+        try:
+            insert(lake.context, ORDERS, rows)
+        except Exception as exc:  # noqa: BLE001 - its type is the answer
+            tell({"raised": type(exc).__name__, "clean": lake.check().clean})
+
+
+_FUNCTIONS: dict[str, Callable[..., None]] = {
+    f.__name__: f for f in (hang_in_job, interrupted_in_job, hang_before_registration, fail_once, stream, stop_session)
+}
+
+if __name__ == "__main__":
+    chosen, given = sys.argv[1], json.loads(sys.argv[2])
+    keywords = given.pop() if given and isinstance(given[-1], dict) and "slow" in given[-1] else {}
+    _FUNCTIONS[chosen](*given, **keywords)

@@ -1,0 +1,76 @@
+"""The session is built with what correctness needs, or checked; without Java the message says what to do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lakebed.core.errors import SessionRefusedError
+from lakebed.pipeline.session import NEEDED, SparkSource
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+ASK = """
+from lakebed.core.errors import SessionRefusedError
+from lakebed.pipeline.session import SparkSource
+try:
+    SparkSource().spark
+except SessionRefusedError as exc:
+    print(exc)
+"""
+
+
+def test_the_built_session_has_what_correct_files_need(spark: SparkSession) -> None:
+    assert {key: spark.conf.get(key) for key in NEEDED} == NEEDED
+    assert spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
+    assert spark.conf.get("spark.ui.enabled") == "false"
+
+
+def test_a_session_that_lacks_something_is_refused_and_what_it_lacks_is_named(spark: SparkSession) -> None:
+    own = spark.newSession()
+    own.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    own.conf.set("spark.sql.caseSensitive", "true")
+
+    with pytest.raises(SessionRefusedError) as refused:
+        _ = SparkSource(own).spark
+
+    assert "spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS, spark.sql.caseSensitive=false" in str(refused.value)
+    own.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    own.conf.set("spark.sql.caseSensitive", "false")
+    assert SparkSource(own).spark is own
+
+
+def test_nothing_starts_before_the_session_is_asked_for() -> None:
+    source = SparkSource(options={"spark.master": "no such master"})
+
+    assert source._ready is None
+
+
+def ask(environment: dict[str, str]) -> str:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "SPARK", "PYSPARK"))}
+    done = subprocess.run([sys.executable, "-c", ASK], env=kept | environment, capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout
+
+
+def test_without_java_the_message_says_what_to_install(tmp_path: Path) -> None:
+    said = ask({"JAVA_HOME": str(tmp_path / "nowhere")})
+
+    assert "cannot be run: install Java 17 or newer and set JAVA_HOME to it" in said
+
+
+def test_an_old_java_is_told_by_its_version(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\nexit 1\n")
+    java.chmod(0o755)
+
+    said = ask({"JAVA_HOME": str(tmp_path)})
+
+    assert f"Spark needs Java 17 or newer, {java} is 11" in said
