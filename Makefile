@@ -37,6 +37,7 @@ check: setup
 
 bench: setup $(BENCH_VENV)/.installed
 	$(BENCH_VENV)/bin/python bench/registry.py --scale full
+	$(BIN)/python bench/pipeline.py
 
 $(BENCH_VENV)/.installed: bench/requirements.txt
 	$(PYTHON) -m venv $(BENCH_VENV)

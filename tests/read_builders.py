@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from builders import writing_path
+from builders import insert_hours, writing_path
 from lakebed.core.files import FileType, NewFile
 from lakebed.core.schema import Schema
 from lakebed.core.types import Field, Primitive
@@ -51,6 +51,7 @@ def write_rows(
     paths: Mapping[int, str] | None = None,
     replacing: frozenset[int] = frozenset(),
     instance: str = "global",
+    hours: tuple[int, int] | None = None,
 ) -> Published:
     """One partition with one file per dict of columns; `paths` gives a file its partition path."""
     table = lake.table(str(name))
@@ -63,7 +64,7 @@ def write_rows(
             captured.append(
                 capture(lake.storage, path, table.schema, wanted=wanted_of(table), partition_path=(paths or {}).get(number, ""))
             )
-        partition = _partition(table, captured, insert_range=None, instance=instance)
+        partition = _partition(table, captured, insert_range=None if hours is None else insert_hours(*hours), instance=instance)
         writing.published = publish_partition(lake.registry, partition, writing.operation, replacing=replacing)
     assert writing.published is not None
     return writing.published

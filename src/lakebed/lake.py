@@ -108,7 +108,8 @@ class Lake:
         from lakebed.pipeline.context import Context
         from lakebed.pipeline.session import SparkSource
 
-        return Context(self.registry, self.storage, SparkSource(self._wishes.given, options=self._wishes.options))
+        serves = (self._url, self.storage.paths.root) if self._url else None
+        return Context(self.registry, self.storage, SparkSource(self._wishes.given, options=self._wishes.options, serves=serves))
 
     @property
     def spark(self) -> SparkSession:

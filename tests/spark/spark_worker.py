@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from lakebed.pipeline.insert import insert, schema_like
 from lakebed.pipeline.streaming import foreach_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame
 
@@ -31,12 +32,19 @@ LONG_S = 600
 OPTIONS = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
 
 
-def start(function: str, *arguments: Any) -> subprocess.Popen[str]:
-    """In a process group of its own, so that its JVM dies with it."""
-    command = [sys.executable, __file__, function, json.dumps(arguments)]
+@contextmanager
+def working(function: str, *arguments: Any) -> Iterator[subprocess.Popen[str]]:
+    """In a process group of its own, so that its JVM dies with it: at the end of the block, if not before."""
     here = Path(__file__).parent
     environment = {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{here.parent}"}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True, env=environment)
+    worker = subprocess.Popen(
+        [sys.executable, __file__, function, json.dumps(arguments)],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True, env=environment,
+    )  # fmt: skip
+    try:
+        yield worker
+    finally:
+        kill(worker)
 
 
 def told(worker: subprocess.Popen[str]) -> Any:
@@ -48,7 +56,8 @@ def told(worker: subprocess.Popen[str]) -> Any:
 
 def kill(worker: subprocess.Popen[str]) -> None:
     """As a power cut would, the JVM too."""
-    os.killpg(worker.pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        os.killpg(worker.pid, signal.SIGKILL)
     worker.wait()
     assert worker.stdout is not None
     worker.stdout.close()
@@ -69,7 +78,7 @@ def hang_in_job(url: str, warehouse: str, flag: str) -> None:
 
         def hang(number: int) -> float:
             if number == 9:
-                Path(flag).touch()
+                Path(flag).write_text("here")
                 time.sleep(LONG_S)
             return number * 0.5
 
@@ -83,7 +92,7 @@ def interrupted_in_job(url: str, warehouse: str, flag: str) -> None:
 
         def hang(number: int) -> float:
             if number == 9:
-                Path(flag).touch()
+                Path(flag).write_text("here")
                 time.sleep(LONG_S)
             return number * 0.5
 
@@ -101,7 +110,7 @@ def hang_before_registration(url: str, warehouse: str, flag: str) -> None:
         def reach(self, what: str) -> None:
             self.done.append(what)
             if what in {"begin", "call"} and "committed" in self.done:
-                Path(flag).touch()
+                Path(flag).write_text("here")
                 time.sleep(LONG_S)
 
     with opened(url, warehouse) as lake, stepped(lake, url, Hanging()) as context:

@@ -272,7 +272,7 @@ def test_rows_that_break_a_rule_of_the_table_are_refused_by_name(spark_lake: Lak
     spark_lake.create_table(ORDERS, required, event_time="ts")
     before = logical_dump(spark_lake.registry, without=AUDIT)
     bad = {
-        "column 'id' is required and a row holds NULL": ["CAST(NULL AS BIGINT) AS id", "ts", "amount"],
+        "column 'id' is required and holds 1 nulls": ["CAST(NULL AS BIGINT) AS id", "ts", "amount"],
         "column 'ts' holds a time outside the years 1 to 9999": ["id", "timestamp_micros(253402300800000000) AS ts", "amount"],
         "the event time ts is NULL in every row": ["id", "CAST(NULL AS TIMESTAMP) AS ts", "amount"],
     }
@@ -285,15 +285,26 @@ def test_rows_that_break_a_rule_of_the_table_are_refused_by_name(spark_lake: Lak
     assert spark_lake.check().clean
 
 
-def test_a_session_that_would_write_int96_is_refused(spark_lake: Lake, spark: SparkSession) -> None:
+@pytest.mark.parametrize(
+    ("key", "bad", "good"),
+    [
+        ("spark.sql.parquet.outputTimestampType", "INT96", "TIMESTAMP_MICROS"),
+        ("spark.sql.parquet.datetimeRebaseModeInWrite", "LEGACY", "CORRECTED"),
+    ],
+)
+def test_a_session_that_would_write_times_nobody_reads_is_refused(
+    spark_lake: Lake, spark: SparkSession, key: str, bad: str, good: str
+) -> None:
     make_orders(spark_lake)
-    spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    before = logical_dump(spark_lake.registry, without=AUDIT)
+    spark.conf.set(key, bad)
     try:
-        with pytest.raises(SessionRefusedError, match=r"set spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS on it"):
+        with pytest.raises(SessionRefusedError, match=rf"set {key}={good} on it"):
             insert(spark_lake.context, ORDERS, orders(spark, 0, 1))
     finally:
-        spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-    assert spark_lake.check().clean
+        spark.conf.set(key, good)
+    assert logical_dump(spark_lake.registry, without=AUDIT) == before
+    assert files_in(spark_lake) == []
 
 
 def test_a_view_set_takes_no_insert(spark_lake: Lake, spark: SparkSession) -> None:

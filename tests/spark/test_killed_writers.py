@@ -7,11 +7,11 @@ import signal
 import time
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from insert_lakes import ORDERS, files_in, make_orders, orders, rows_of
-from spark_worker import kill, start, told
+from spark_worker import told, working
 
 from builders import logical_dump
 from lakebed.lake import connect
@@ -19,19 +19,19 @@ from lakebed.pipeline.insert import insert
 from lakebed.testing import FixedClock
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from lakebed.lake import Lake
 
-PATIENCE_S = 120
 
-
-def wait_for(flag: Path) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not flag.exists():
-        assert time.monotonic() < deadline, "the worker never came so far"
+def new_flag(directory: Path) -> Path:
+    """A pipe: whoever reads it waits until the worker has come so far."""
+    flag = directory / "flag"
+    os.mkfifo(flag)
+    return flag
 
 
 @pytest.mark.parametrize("where", ["hang_in_job", "hang_before_registration"])
@@ -41,12 +41,11 @@ def test_a_writer_killed_in_the_middle_is_undone_by_recovery(
     make_orders(spark_lake)
     insert(spark_lake.context, ORDERS, orders(spark, 100, 5))
     before, files = logical_dump(spark_lake.registry, without=frozenset({"operations"})), files_in(spark_lake)
-    flag = tmp_path / "flag"
+    flag = new_flag(tmp_path)
 
-    worker = start(where, url, spark_lake.storage.paths.root, str(flag))
-    wait_for(flag)
-    assert spark_lake.recover() == []  # it is alive as far as anybody can tell
-    kill(worker)
+    with working(where, url, spark_lake.storage.paths.root, str(flag)):
+        assert flag.read_text() == "here"
+        assert spark_lake.recover() == []  # it is alive as far as anybody can tell
 
     later = FixedClock(datetime.now(UTC) + timedelta(hours=1))
     with connect(url, warehouse=spark_lake.storage.paths.root, clock=later) as recovering:
@@ -60,31 +59,34 @@ def test_an_interrupt_in_the_middle_of_a_job_leaves_nothing(lake: Lake, url: str
     if kind != "sqlite":
         pytest.skip("one JVM is enough: the failures at each statement run on both databases")
     make_orders(lake)
-    flag = tmp_path / "flag"
-    worker = start("interrupted_in_job", url, lake.storage.paths.root, str(flag))
-    wait_for(flag)
+    flag = new_flag(tmp_path)
 
-    os.kill(worker.pid, signal.SIGINT)
+    with working("interrupted_in_job", url, lake.storage.paths.root, str(flag)) as worker:
+        assert flag.read_text() == "here"
+        os.kill(worker.pid, signal.SIGINT)
 
-    assert told(worker) == {"files": [], "clean": True, "rows": 0}
-    kill(worker)
+        assert told(worker) == {"files": [], "clean": True, "rows": 0}
 
 
 def stream_through(url: str, lake: Lake, directory: Path, *, kills: int, seed: int) -> int:
     """Run the query, killing it at random places, until it ends by itself; how often it was killed."""
     random = Random(seed)
+    places = [str(directory / "source"), str(directory / "checkpoint")]
     for number in range(kills + 1):
-        worker = start("stream", url, lake.storage.paths.root, str(directory / "source"), str(directory / "checkpoint"))
-        heard, wanted = 0, random.randrange(1, 6)
-        while (said := told(worker)) is not None and "finished" not in said:
-            heard += 1
-            if number < kills and heard >= wanted:
-                time.sleep(random.random() * 0.3)  # anywhere in the batch, its commit too
-                break
-        kill(worker)
+        with working("stream", url, lake.storage.paths.root, *places) as worker:
+            said = listen(worker, for_lines=random.randrange(1, 6) if number < kills else None)
+            time.sleep(random.random() * 0.3)  # anywhere in the batch, its commit too
         if said is not None and "finished" in said:
             return number
     pytest.fail("the query never finished")
+
+
+def listen(worker: subprocess.Popen[str], *, for_lines: int | None) -> Any:
+    """What it said last: that it finished, or whatever its so manieth line was."""
+    said, heard = told(worker), 1
+    while said is not None and "finished" not in said and heard != for_lines:
+        said, heard = told(worker), heard + 1
+    return said
 
 
 def make_source(spark: SparkSession, directory: Path, files: int) -> None:
@@ -123,10 +125,8 @@ def test_a_stream_killed_twenty_times_neither_loses_nor_doubles_a_row(
 def test_a_task_that_fails_and_is_tried_again_registers_exactly_the_committed_files(url: str, tmp_path: Path, kind: str) -> None:
     if kind != "sqlite":
         pytest.skip("which files are committed is no question to the database")
-    worker = start("fail_once", url, str(tmp_path / "warehouse"), "local[2, 3]", {}, {"slow": False})
-
-    assert told(worker) == {"clean": True, "rows": [10_000, 10_000]}
-    kill(worker)
+    with working("fail_once", url, str(tmp_path / "warehouse"), "local[2, 3]", {}, {"slow": False}) as worker:
+        assert told(worker) == {"clean": True, "rows": [10_000, 10_000]}
 
 
 @pytest.mark.long
@@ -136,16 +136,12 @@ def test_speculative_attempts_register_exactly_the_committed_files(url: str, tmp
         "spark.speculation": "true", "spark.speculation.interval": "200ms", "spark.speculation.multiplier": "1.1",
         "spark.speculation.quantile": "0.5", "spark.speculation.minTaskRuntime": "1s", "spark.executor.memory": "600m",
     }  # fmt: skip
-    worker = start("fail_once", url, str(tmp_path / "warehouse"), "local-cluster[2,2,1024]", options, {"slow": True})
-
-    assert told(worker) == {"clean": True, "rows": [10_000, 10_000]}
-    kill(worker)
+    with working("fail_once", url, str(tmp_path / "warehouse"), "local-cluster[2,2,1024]", options, {"slow": True}) as worker:
+        assert told(worker) == {"clean": True, "rows": [10_000, 10_000]}
 
 
 def test_a_stopped_session_is_told_and_nothing_changes(url: str, tmp_path: Path, kind: str) -> None:
     if kind != "sqlite":
         pytest.skip("one JVM is enough: the database is not asked")
-    worker = start("stop_session", url, str(tmp_path / "warehouse"))
-
-    assert told(worker) == {"raised": "SparkUnavailableError", "clean": True}
-    kill(worker)
+    with working("stop_session", url, str(tmp_path / "warehouse")) as worker:
+        assert told(worker) == {"raised": "SparkUnavailableError", "clean": True}

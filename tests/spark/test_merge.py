@@ -13,12 +13,15 @@ from builders import grow_schema, logical_dump, within
 from lakebed.core import fingerprints
 from lakebed.core.errors import InvalidValueError, RewriteMismatchError, TableNotFoundError
 from lakebed.core.names import TableName
+from lakebed.core.schema import Schema
 from lakebed.lake import connect
+from lakebed.pipeline.columns import from_spark
 from lakebed.pipeline.insert import insert
+from lakebed.pipeline.json_files import insert_json
 from lakebed.pipeline.materialize import materialize
 from lakebed.pipeline.merge import carry_out_merge, choose_small, merge, plan_merge
 from lakebed.pipeline.views import create_view_set
-from lakebed.registry.lake_tables import set_properties
+from lakebed.registry.lake_tables import TableSpec, create_table, evolve_schema, require_table, set_properties
 from lakebed.registry.view_sets import LiveFile
 from lakebed.testing import FixedClock
 
@@ -210,3 +213,36 @@ def test_progress_is_told_after_every_run(shop: Lake, clock: FixedClock) -> None
     merge(shop.context, "shop.orders", progress=lambda done, total: told.append((done, total)))
 
     assert told == [(1, 2), (2, 2)]
+
+
+def test_json_files_become_parquet_and_stay_readable(shop: Lake, clock: FixedClock) -> None:
+    make_orders(shop)
+    fill(shop, clock, 1)
+    at_hour(clock, 2)
+    rows = [(DAY, "salt", 5, 1.0)]
+    insert_json(shop.context, "shop.orders", shop.spark.createDataFrame(rows, "ts timestamp, product string, id bigint, amount double"))
+    before = read_rows(shop, "shop.orders")
+
+    (run,) = merge(shop.context, "shop.orders").runs
+
+    assert (run.partitions, run.rows_after) == (2, 3)
+    assert {f.file_type for f in shop.list_files("shop.orders")} == {"parquet"}
+    assert read_rows(shop, "shop.orders") == before
+    assert shop.check().clean
+
+
+def test_lists_maps_and_renamed_columns_survive_a_merge(shop: Lake, clock: FixedClock) -> None:
+    frame = shop.spark.createDataFrame([(1, ["a", None], {"k": 2}, (3,))], "id int, tags array<string>, m map<string,int>, s struct<x:int>")
+    name = TableName("shop", "things")
+    create_table(shop.registry, TableSpec(name=name, schema=from_spark(frame.schema)))
+    for hour in (1, 2):
+        at_hour(clock, hour)
+        insert(shop.context, "shop.things", frame)
+    old = require_table(shop.registry, name).schema
+    within(shop.registry, lambda tx: evolve_schema(tx, name, Schema(fields=(old.fields[0].renamed("number"), *old.fields[1:]))), name)
+
+    assert [run.rows_after for run in merge(shop.context, "shop.things").runs] == [2]
+
+    assert [str(row) for row in read_rows(shop, "shop.things", "number", "tags", "m", "s.x")] == ["(1, ['a', None], {'k': 2}, 3)"] * 2
+    assert len(shop.list_files("shop.things")) == 1
+    assert shop.check(deep=True).clean

@@ -18,11 +18,16 @@ from lakebed.core.predicates import Zone
 from lakebed.core.schema import Schema
 from lakebed.core.transforms import resolve_transforms
 from lakebed.core.types import Field, Primitive
+from lakebed.pipeline.context import Context
 from lakebed.pipeline.filters import Filter, find_filter, prune_paths
-from lakebed.pipeline.read import Ask, plan_one
+from lakebed.pipeline.read import Ask, plan_all, plan_one
+from lakebed.pipeline.session import SparkSource
+from lakebed.registry.create import open_backend
+from lakebed.registry.engine import Registry
 from lakebed.registry.lake_tables import read_table
 from lakebed.storage.partition_paths import encode_partition_path
-from read_builders import make_events, write_rows
+from lakebed.testing import SteppedBackend, Steps
+from read_builders import evolve, make_events, write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -227,3 +232,38 @@ def test_paths_that_cannot_be_read_are_kept() -> None:
     assert prune_paths(["name=a"], transforms, conditions) is None
     assert prune_paths(["name=b"], transforms, conditions) == []
     assert prune_paths(["name=b"], transforms, Filter().conditions) is None
+
+
+def test_null_has_a_partition_of_its_own() -> None:
+    transforms, paths = resolve_transforms(SCHEMA, ("name",)), [encode_partition_path([("name", value)]) for value in (None, "", "a")]
+
+    def left(where: str) -> list[str] | None:
+        return prune_paths(paths, transforms, find_filter(where, SCHEMA, Zone.parse("UTC")).conditions)
+
+    assert left("name IS NULL") == paths[:1]
+    assert left("name IS NOT NULL") == left("name >= ''") == paths[1:]
+    assert left("name = ''") == paths[1:2]
+
+
+def test_a_dropped_partition_column_prunes_nothing(lake: Lake) -> None:
+    full = fill(lake, fresh_name(), ("name",), seed=1, rows=20)
+    evolve(lake, full.table.name, *(f for f in SCHEMA.fields if f.name != "name"))
+
+    assert len(plan(full, "id IS NOT NULL OR true")) == len(full.rows_of)
+    assert set(plan(full, "id = 3")) >= {path for path, rows in full.rows_of.items() if any(row["id"] == 3 for row in rows)}
+
+
+def test_the_lease_is_held_before_anything_is_planned(url: str, lake: Lake) -> None:
+    name = fresh_name()
+    make_events(lake, name)
+    steps = Steps()
+    registry = Registry(SteppedBackend(open_backend(url), steps))
+    context = Context(registry, lake.storage, SparkSource())
+
+    plan_all(context, [Ask(name=name)])
+
+    held = next(n for n, step in enumerate(steps.done) if "INTO lease_numbers" in step)
+    planned = next(n for n, step in enumerate(steps.done) if "FROM table_files" in step)
+    assert held < planned
+    context.lease.close()
+    registry.close()

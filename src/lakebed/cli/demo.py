@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from lakebed.core.errors import LakebedError
 from lakebed.testing import FixedClock, temporary_lake
@@ -25,7 +25,7 @@ _DAY = datetime(2026, 3, 1, tzinfo=UTC)
 _HOURS = 24
 _QUIET_HOUR = 3  # nothing fails in it: its slice is empty, and says so
 _ENTRIES, _SAMPLES = 20_000, 10_000
-_SPARK = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2", "spark.log.level": "ERROR"}
+_SPARK = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2", "spark.log.level": "OFF"}
 _PROCESSES, _LOGS, _METRICS = "ops.processes", "ops.log_entries", "ops.metrics"
 _MINUTES, _BY_SERVICE = "ops.errors_by_minute", "ops.errors_by_service"
 
@@ -200,7 +200,17 @@ class _Teller:
         return report.clean
 
     def summary(self) -> Table:
-        shown = Table("table", "kind", "partitions", "empty", "files", "rows", "size", title="the lake at the end", title_justify="left")
+        shown = Table(
+            Column("table", no_wrap=True),
+            "kind",
+            "partitions",
+            "empty",
+            "files",
+            "rows",
+            "size",
+            title="the lake at the end",
+            title_justify="left",
+        )
         for t in self.lake.list_tables():
             name = f"{t.database}.{t.name}"
             partitions = self.lake.list_partitions(name)

@@ -48,6 +48,14 @@ def frame_of(context: Context, schema: Schema, paths: Sequence[str]) -> DataFram
     return select_current(reduce(lambda one, other: one.unionAll(other), parts), schema)
 
 
+def stored_frame(context: Context, schema: Schema, paths: Sequence[str]) -> DataFrame:
+    """The rows of these Parquet files as they were written under exactly this schema: physical names, with ids.
+
+    Nothing stands between reader and writer, so writing them again costs no more than Spark's own read and write.
+    """
+    return _load(context, to_spark_nullable(schema, physical=True, with_ids=True), "parquet", paths)
+
+
 def _no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
     return spark.range(0).select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields))
 

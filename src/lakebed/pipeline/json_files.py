@@ -51,7 +51,7 @@ def insert_json(context: Context, name: str | TableName, df: DataFrame, *, insta
     table = _require_table(context, name)
     with staging(context, table, mode="append") as work:
         with spark_translated(f"writing JSON into {table.name}"), work.stage("spark"):
-            prepare(df, table, key_of(table)).write.options(**_WRITTEN).json(spark_location(work.directory))
+            prepare(df, table, key_of(table), has_statistics=False).write.options(**_WRITTEN).json(spark_location(work.directory))
         with work.stage("capture"):
             captured = _take(context, work, table)
         published = publish_files(context, work, table, captured, instance=instance)

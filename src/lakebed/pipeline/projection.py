@@ -36,28 +36,29 @@ class _Projection:
     columns: tuple[Column, ...]
 
 
-_kept: WeakKeyDictionary[SparkSession, OrderedDict[tuple[Schema, str], _Projection]] = WeakKeyDictionary()
+_kept: WeakKeyDictionary[SparkSession, OrderedDict[tuple[Schema, str, bool], _Projection]] = WeakKeyDictionary()
 
 
-def select_physical(df: DataFrame, schema: Schema, *, name: str = "the table") -> DataFrame:
+def select_physical(df: DataFrame, schema: Schema, *, name: str = "the table", has_statistics: bool = True) -> DataFrame:
     """The columns under physical names, in the table's order and types, with field ids at every depth Spark can give them.
 
-    Rows of another shape are refused; a missing optional column becomes NULL; a row that breaks a rule of the table ends the job.
+    Rows of another shape are refused; a missing optional column becomes NULL; a row that breaks a rule of the table ends the
+    job, unless the statistics of its file will tell.
     """
     promised = df.schema
     kept = _kept.setdefault(df.sparkSession, OrderedDict())
-    key = (schema, promised.json())
+    key = (schema, promised.json(), has_statistics)
     projection = kept.get(key)
     if projection is None:
         require_fit(name, schema, from_spark(promised))
-        projection = kept[key] = _plan(schema, promised)
+        projection = kept[key] = _plan(schema, promised, has_statistics=has_statistics)
         while len(kept) > _MOST_KEPT:
             kept.popitem(last=False)
     ordered = df.to(to_spark_nullable(schema)) if projection.reshapes else df
     return ordered.select(*projection.columns)
 
 
-def _plan(schema: Schema, promised: T.StructType) -> _Projection:
+def _plan(schema: Schema, promised: T.StructType, *, has_statistics: bool) -> _Projection:
     targets = to_spark_nullable(schema, physical=True, with_ids=True).fields
     sources = [find_column(promised, field.name) for field in schema.fields]
     current = to_spark_nullable(schema).fields
@@ -65,17 +66,18 @@ def _plan(schema: Schema, promised: T.StructType) -> _Projection:
         source is not None and not _is_alike(source.dataType, now.dataType) for source, now in zip(sources, current, strict=True)
     )
     columns = tuple(
-        _column(field, source, target, reshaped=reshapes) for field, source, target in zip(schema.fields, sources, targets, strict=True)
+        _column(field, source, target, reshaped=reshapes, has_statistics=has_statistics)
+        for field, source, target in zip(schema.fields, sources, targets, strict=True)
     )
     return _Projection(reshapes, columns)
 
 
-def _column(field: Field, source: T.StructField | None, target: T.StructField, *, reshaped: bool) -> Column:
+def _column(field: Field, source: T.StructField | None, target: T.StructField, *, reshaped: bool, has_statistics: bool) -> Column:
     if source is None and not reshaped:
         value = F.lit(None).cast(target.dataType)
     else:
         sql = quote(field.name if reshaped or source is None else source.name)
-        value = F.expr(checked(field, source, sql))
+        value = F.expr(checked(field, source, sql, has_statistics=has_statistics))
         # a cast of a struct goes by place: it promotes, and gives nested fields their physical names and ids
         if not isinstance(field.type, Primitive) or source is None or source.dataType != target.dataType:
             value = value.cast(target.dataType)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from lakebed.core.errors import InvalidValueError, TableNotFoundError
+from lakebed.core.errors import InvalidValueError, SchemaRefusedError, TableNotFoundError
 from lakebed.core.names import TableName, require_instance
 from lakebed.core.predicates import DAY_US, Condition, Zone
 from lakebed.core.times import MAX_MICROS, TimeRange, from_micros, show, to_micros
@@ -152,9 +152,14 @@ def question_of(reader: Reader, ask: Ask, table: LakeTable) -> Question:
 
 def _find_paths(reader: Reader, table: LakeTable, used: Filter, as_of: int | None) -> list[str] | None:
     """The partition paths left by the conditions; None when the table has no such or all are left."""
-    transforms = resolve_transforms(table.schema, json.loads(table.metadata.partition_by))
-    wanted = {f.field_id for _, f in transforms}
-    if not any(condition.field.field_id in wanted for condition in used.conditions):
+    if not used.conditions:
+        return None
+    try:
+        transforms = resolve_transforms(table.schema, json.loads(table.metadata.partition_by))
+    except SchemaRefusedError:
+        return None  # its column was dropped: the paths stand, and tell nothing about the columns there are
+    sources = {source.field_id for _, source in transforms}
+    if not any(condition.field.field_id in sources for condition in used.conditions):
         return None
     return prune_paths(list_partition_paths(reader, table.table_id, as_of=as_of), transforms, used.conditions)
 

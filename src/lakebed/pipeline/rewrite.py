@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakebed.pipeline.frames import frame_of
-from lakebed.pipeline.write import key_of, write_frame
+from lakebed.pipeline.frames import frame_of, stored_frame
+from lakebed.pipeline.write import key_of, write_frame, write_physical
+from lakebed.registry.plans import list_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,12 +26,22 @@ _SHUFFLED_BYTES = 32 * 1024 * 1024
 def rewrite(
     context: Context, work: Staging, table: LakeTable, paths: Sequence[str], *, size_bytes: int = 0, target_bytes: int = TARGET_BYTES
 ) -> list[CapturedFile]:
-    """The same rows in fewer files of about `target_bytes`, per partition path; `size_bytes` is what the old files have."""
-    frame = frame_of(context, table.schema, paths)
-    return write_frame(context, work, table, into_files(frame, table, size_bytes=size_bytes, target_bytes=target_bytes))
+    """The same rows in fewer files of about `target_bytes`, per partition path; `size_bytes` is what the old files have.
+
+    The files were written under this very version of the table.
+    """
+    if list_json(context.registry, paths):
+        return write_frame(
+            context,
+            work,
+            table,
+            into_files(frame_of(context, table.schema, paths), table, size_bytes=size_bytes, target_bytes=target_bytes),
+        )
+    stored = stored_frame(context, table.schema, paths)
+    return write_physical(context, work, table, into_files(stored, table, size_bytes=size_bytes, target_bytes=target_bytes))
 
 
-def into_files(frame: DataFrame, table: LakeTable, *, size_bytes: int, target_bytes: int) -> DataFrame:
+def into_files(frame: DataFrame, table: LakeTable, *, size_bytes: int, target_bytes: int = TARGET_BYTES) -> DataFrame:
     """Files of about `target_bytes`, where the writer does not deal rows out by partition path itself.
 
     Little data in many files is read by all cores and shuffled into one; much data is not worth a shuffle.

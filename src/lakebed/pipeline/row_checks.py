@@ -1,41 +1,78 @@
 """What no row may hold, as SQL that stops the job at the first one: NULL in a required field, a time no calendar reaches.
 
-The checks ride on the job that writes anyway; where Spark's own type rules a fault out there is none.
+The checks ride on the job that writes anyway; where Spark's own type rules a fault out there is none, and what a file's
+statistics tell is judged by them.
 """
 
 from __future__ import annotations
 
+from datetime import date
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T  # noqa: N812 - everybody's name for it
 
+from lakebed.core.bounds import lower_bound, upper_bound
+from lakebed.core.errors import SchemaRefusedError
+from lakebed.core.times import MAX_MICROS, MIN_MICROS
 from lakebed.core.types import Field, List, Map, Primitive, Struct
 from lakebed.pipeline.columns import find_column, quote
 from lakebed.pipeline.faults import refusal
 from lakebed.pipeline.keys import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from lakebed.core.files import ColumnStatistics
+    from lakebed.core.schema import Schema
 
 _RANGES = {
     "date": ("DATE'0001-01-01'", "DATE'9999-12-31'"),
     "timestamptz": ("TIMESTAMP'0001-01-01 00:00:00Z'", "TIMESTAMP'9999-12-31 23:59:59.999999Z'"),
     "timestamp": ("TIMESTAMP_NTZ'0001-01-01 00:00:00'", "TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'"),
 }
+_SIZED = frozenset({"uuid", "fixed"})
+_OUTSIDE = "holds a time outside the years 1 to 9999: correct it before writing"
+_EPOCH = date(1970, 1, 1)
+MIN_DAY, MAX_DAY = (date.min - _EPOCH).days, (date.max - _EPOCH).days
 Fault = tuple[str, str]  # a condition, and the sentence to say when it holds
 
 
-def checked(field: Field, source: T.StructField | None, sql: str) -> str:
+def checked(field: Field, source: T.StructField | None, sql: str, *, has_statistics: bool = True) -> str:
     """`sql`, a value of the table's column `field`, guarded: a bad one ends the job with a typed refusal.
 
-    `source` tells what the DataFrame promises, for instance never to be NULL.
+    `source` tells what the DataFrame promises, for instance never to be NULL. With statistics, what these tell of a column
+    itself is judged from the finished file, which costs nothing.
     """
     nullable = source is None or source.nullable
-    faults = list(_faults(field, None if source is None else source.dataType, sql, (field.name,), nullable=nullable))
+    kind = None if source is None else source.dataType
+    if has_statistics and isinstance(field.type, Primitive) and field.type.name not in _SIZED:
+        return sql
+    faults = list(_faults(field, kind, sql, (field.name,), nullable=nullable))
     if not faults:
         return sql
     branches = " ".join(f"WHEN {condition} THEN raise_error({literal(refusal(message))})" for condition, message in faults)
     return f"CASE {branches} ELSE {sql} END"
+
+
+def require_times(table: str, schema: Schema, columns: Iterable[ColumnStatistics]) -> None:
+    """The same judgement of the columns themselves, from a file's statistics."""
+    bounds = _bounds(schema)
+    for column in columns:
+        low, high, name = bounds.get(column.field_id, (b"", b"", ""))
+        if name and ((column.lower is not None and column.lower < low) or (column.upper is not None and column.upper > high)):
+            message = f"{table}: column {name!a} {_OUTSIDE}"
+            raise SchemaRefusedError(message)
+
+
+@lru_cache(maxsize=256)
+def _bounds(schema: Schema) -> dict[int, tuple[bytes, bytes, str]]:
+    found = {}
+    for field in schema.fields:
+        if isinstance(field.type, Primitive) and field.type.name in _RANGES:
+            low, high = (MIN_DAY, MAX_DAY) if field.type.name == "date" else (MIN_MICROS, MAX_MICROS)
+            found[field.field_id] = (lower_bound(field.type, low) or b"", upper_bound(field.type, high) or b"", field.name)
+    return found
 
 
 def _faults(field: Field, source: T.DataType | None, sql: str, path: tuple[str, ...], *, nullable: bool) -> Iterator[Fault]:
@@ -81,7 +118,7 @@ def _among(field: Field, kind: T.DataType | None, items: str, path: tuple[str, .
 def _value_faults(kind: Primitive, sql: str, shown: str) -> Iterator[Fault]:
     if kind.name in _RANGES:
         low, high = _RANGES[kind.name]
-        yield f"({sql} < {low} OR {sql} > {high})", f"column {shown} holds a time outside the years 1 to 9999: correct it before writing"
+        yield f"({sql} < {low} OR {sql} > {high})", f"column {shown} {_OUTSIDE}"
     length = 16 if kind.name == "uuid" else kind.length if kind.name == "fixed" else None
     if length is not None:
         yield f"octet_length({sql}) <> {length}", f"column {shown} holds a value that is not {length} bytes long, as {kind} must be"

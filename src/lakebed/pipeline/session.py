@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from lakebed.core.errors import SessionRefusedError
 from lakebed.pipeline.faults import SPARK_ERRORS, translate
+from lakebed.pipeline.function_workers import worker_environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,8 +53,11 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 class SparkSource:
     """Where the session comes from. Nothing of Spark starts before `spark` is asked for."""
 
-    def __init__(self, given: SparkSession | None = None, *, options: Mapping[str, str] | None = None) -> None:
-        self._given, self._options = given, dict(options or {})
+    def __init__(
+        self, given: SparkSession | None = None, *, options: Mapping[str, str] | None = None, serves: tuple[str, str] | None = None
+    ) -> None:
+        """`serves`: the registry's URL and the warehouse that the SQL functions of a session built here answer for."""
+        self._given, self._options, self._serves = given, dict(options or {}), serves
         self._ready: SparkSession | None = None
         self._guard = threading.Lock()
 
@@ -73,7 +78,8 @@ class SparkSource:
         for key, value in {**({} if is_remote else _LOCAL), **_SQL, **self._options}.items():
             builder = builder.config(key, value)
         try:
-            return builder.getOrCreate()
+            with worker_environment(*self._serves) if self._serves is not None else nullcontext():
+                return builder.getOrCreate()
         except SPARK_ERRORS as exc:
             raise SessionRefusedError(_why_not(exc)) from exc
 

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from pyspark import cloudpickle
 
 from lakebed.core import fingerprints
-from lakebed.core.errors import InvalidValueError, SessionRefusedError, StorageUnavailableError
+from lakebed.core.errors import InvalidValueError, NotIcebergReadyError, SchemaRefusedError, SessionRefusedError, StorageUnavailableError
 from lakebed.core.names import GLOBAL_INSTANCE
 from lakebed.core.partitions import NewPartition
-from lakebed.core.schema import walk
 from lakebed.core.types import Primitive
 from lakebed.parquet import task_writer
 from lakebed.parquet.arrow_schema import to_arrow_nullable
@@ -24,8 +23,10 @@ from lakebed.parquet.capture import CapturedFile, capture_written
 from lakebed.parquet.task_writer import WRITTEN, TaskWriter
 from lakebed.pipeline.columns import needs_own_writer, quote
 from lakebed.pipeline.faults import spark_translated
+from lakebed.pipeline.interrupts import interruptible
 from lakebed.pipeline.keys import KEY, KeyPlan, order_by_key, plan_key
 from lakebed.pipeline.projection import select_physical
+from lakebed.pipeline.row_checks import require_times
 from lakebed.pipeline.staging import Staging, staging
 from lakebed.registry.publish import publish_partition
 from lakebed.registry.retire import DEFAULT_GRACE_US
@@ -47,12 +48,13 @@ if TYPE_CHECKING:
     from lakebed.registry.transaction import Transaction
     from lakebed.storage.access import Storage
 
-__all__ = ["Staging", "list_settings", "publish_files", "staging", "write_frame"]
+__all__ = ["Staging", "list_settings", "publish_files", "staging", "write_frame", "write_physical"]
 
 cloudpickle.register_pickle_by_value(task_writer)  # type: ignore[no-untyped-call]  # executors need the warehouse and no Lakebed
 
 _WORKERS = 8
 _TIMES = frozenset({"date", "timestamp", "timestamptz"})
+_OLD_CALENDAR = b"org.apache.spark.legacyDateTime"  # Spark marks such files in their footer
 _OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}  # no _SUCCESS: it would be an unregistered file
 # without these, times are written as INT96 or in a calendar that no other engine uses
 _NEEDED = {
@@ -67,22 +69,39 @@ def write_frame(context: Context, work: Staging, table: LakeTable, df: DataFrame
     Columns are found by name. Rows that do not fit the table are refused, statically or by the row that breaks a rule.
     Without rows there is no file.
     """
-    doing = f"writing rows into {table.name}"
+    return _write(context, work, table, df, prepare)
+
+
+def write_physical(context: Context, work: Staging, table: LakeTable, written: DataFrame) -> list[CapturedFile]:
+    """`write_frame` for rows that are under physical names with ids, and checked, already: those of the table's own files."""
+    return _write(context, work, table, written, arrange)
+
+
+def _write(
+    context: Context, work: Staging, table: LakeTable, df: DataFrame, ready: Callable[[DataFrame, LakeTable, KeyPlan], DataFrame]
+) -> list[CapturedFile]:
     key = key_of(table)
-    with spark_translated(doing), work.stage("spark"):
-        _require_settings(df.sparkSession, table.schema)
-        prepared = prepare(df, table, key)
+    with spark_translated(f"writing rows into {table.name}"), interruptible(), work.stage("spark"):
+        prepared = ready(df, table, key)
         told: frozenset[str] | None = None
         if needs_own_writer(table.schema):
             told = _write_own(context, work, table, prepared, key)
         else:
             _write_native(work, table, prepared, key)
-    return _take(context.storage, work, table, key, told)
+    try:
+        return _take(context.storage, work, table, key, told)
+    except NotIcebergReadyError as exc:
+        require_settings(df.sparkSession)
+        message = f"{table.name} cannot take these rows: {'; '.join(exc.problems)}"
+        raise SchemaRefusedError(message) from exc
 
 
-def prepare(df: DataFrame, table: LakeTable, key: KeyPlan) -> DataFrame:
+def prepare(df: DataFrame, table: LakeTable, key: KeyPlan, *, has_statistics: bool = True) -> DataFrame:
     """The rows as they go into files: checked, under physical names with ids, sorted, with their key if there is one."""
-    written = select_physical(df, table.schema, name=str(table.name))
+    return arrange(select_physical(df, table.schema, name=str(table.name), has_statistics=has_statistics), table, key)
+
+
+def arrange(written: DataFrame, table: LakeTable, key: KeyPlan) -> DataFrame:
     sort_by = [quote(_physical(table.schema, name)) for name in list_settings(table.metadata.sort_by)]
     if key.transforms:
         return order_by_key(key.add_to(written), sort_by)
@@ -168,18 +187,13 @@ def _event_range(table: LakeTable, captured: Sequence[CapturedFile]) -> tuple[in
     return (min(low for low, _ in known), max(high for _, high in known)) if known else None
 
 
-def _require_settings(spark: SparkSession, schema: Schema) -> None:
-    if not _has_times(schema):
-        return
-    wrong = [f"{key}={wanted}" for key, wanted in _NEEDED.items() if (spark.conf.get(key) or "").upper() != wanted]
+def require_settings(spark: SparkSession) -> None:
+    """Asked when a file is not as it should be: asking before every write would cost more than reading its footer."""
+    with spark_translated("looking at the Spark session"):
+        wrong = [f"{key}={wanted}" for key, wanted in _NEEDED.items() if (spark.conf.get(key) or "").upper() != wanted]
     if wrong:
         message = f"this Spark session would write times that other engines misread: set {', '.join(wrong)} on it"
         raise SessionRefusedError(message)
-
-
-@lru_cache(maxsize=256)
-def _has_times(schema: Schema) -> bool:
-    return any(isinstance(f.type, Primitive) and f.type.name in _TIMES for f in walk(schema.fields))
 
 
 def _physical(schema: Schema, name: str) -> str:
@@ -218,15 +232,25 @@ def _take(storage: Storage, work: Staging, table: LakeTable, key: KeyPlan, told:
     with work.stage("sync"):
         paths, leftovers = _sort_out(storage, work.directory, told)
         _delete(storage, leftovers)
-    wanted = replace(wanted_of(table), always=frozenset(field.field_id for _, field in key.transforms))
-    examine = partial(_capture, storage, table.schema, wanted, key)
-    with ThreadPoolExecutor(min(_WORKERS, len(paths) + 1), thread_name_prefix="lakebed-capture") as pool, work.stage("capture"):
-        synced = pool.submit(storage.sync_tree, work.directory) if paths else None  # the disk is slower than reading back
-        captured = list(pool.map(examine, paths))
-        if synced is not None:
-            synced.result()
+    wanted = replace(wanted_of(table), always=_sources(table.schema, key))
+    examine = partial(_capture, storage, table, wanted, key)
+    with work.stage("capture"):
+        captured = _examine_and_sync(storage, work.directory, paths, examine)
     _delete(storage, [path for path, found in zip(paths, captured, strict=True) if found is None])
     return [found for found in captured if found is not None]
+
+
+def _examine_and_sync(
+    storage: Storage, directory: str, paths: Sequence[str], examine: Callable[[str], CapturedFile | None]
+) -> list[CapturedFile | None]:
+    """Both at once: the disk is slower than reading back what was just written."""
+    if not paths:
+        return []
+    with ThreadPoolExecutor(min(_WORKERS, len(paths)), thread_name_prefix="lakebed-capture") as pool:
+        synced = pool.submit(storage.sync_tree, directory)
+        captured = [examine(paths[0]), *pool.map(examine, paths[1:])]
+        synced.result()
+    return captured
 
 
 def _sort_out(storage: Storage, directory: str, told: frozenset[str] | None) -> tuple[list[str], list[str]]:
@@ -242,6 +266,12 @@ def _is_spark_file(path: str) -> bool:
     return name.startswith("part-") and name.endswith(".parquet") and "/_temporary/" not in path
 
 
+def _sources(schema: Schema, key: KeyPlan) -> frozenset[int]:
+    """Columns whose statistics are kept wherever they stand: what rows are partitioned by, and times, whose range is judged."""
+    times = (f.field_id for f in schema.fields if isinstance(f.type, Primitive) and f.type.name in _TIMES)
+    return frozenset((*times, *(field.field_id for _, field in key.transforms)))
+
+
 def _delete(storage: Storage, paths: Sequence[str]) -> None:
     """What cannot be deleted must stop the write: it would stay as a file that nobody knows."""
     if not paths:
@@ -252,6 +282,11 @@ def _delete(storage: Storage, paths: Sequence[str]) -> None:
         raise StorageUnavailableError(message)
 
 
-def _capture(storage: Storage, schema: Schema, wanted: Wanted, key: KeyPlan, path: str) -> CapturedFile | None:
+def _capture(storage: Storage, table: LakeTable, wanted: Wanted, key: KeyPlan, path: str) -> CapturedFile | None:
     partition_path = key.partition_path(path.split("/")[-2]) if key.transforms else ""
-    return capture_written(storage, path, schema, wanted=wanted, partition_path=partition_path)
+    found = capture_written(storage, path, table.schema, wanted=wanted, partition_path=partition_path)
+    if found is not None:
+        require_times(str(table.name), table.schema, found.file.columns)
+        if found.file.footer is not None and _OLD_CALENDAR in found.file.footer.tail:
+            raise NotIcebergReadyError(path, problems=("its times are counted in the old calendar",))
+    return found
