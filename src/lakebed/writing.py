@@ -161,7 +161,7 @@ def _partition(table: LakeTable, captured: Sequence[CapturedFile], *, insert_ran
     return NewPartition(
         table=table.name,
         schema_hash=table.schema_hash,
-        fingerprint=fingerprints.from_bytes(secrets.token_bytes(16)),
+        fingerprint=fingerprints.from_bytes(secrets.token_bytes(16)) if captured else fingerprints.ZERO,  # no rows change no view
         files=tuple(c.file for c in captured),
         instance=instance,
         insert_range=insert_range,

@@ -8,6 +8,7 @@ import pytest
 from view_lakes import BY_PRODUCT, COMBINE, DAY, add_orders, add_prices, ask_everything, at_hour, make_orders, make_prices, read_rows
 
 from lakebed.lake import connect
+from lakebed.pipeline.insert import insert
 from lakebed.pipeline.materialize import materialize
 from lakebed.pipeline.merge import merge
 from lakebed.pipeline.views import create_view_set
@@ -174,4 +175,18 @@ def test_merging_the_hours_of_a_view_combines_its_partials_and_leaves_it_fresh(s
     assert read_rows(shop, "shop.by_product") == before
     assert [s.outcome for s in materialize(shop.context, "shop.by_product").slices] == ["fresh"]
     assert merge(shop.context, "shop.by_product").runs == ()
+    assert shop.check().clean
+
+
+def test_an_insert_without_rows_leaves_views_fresh(shop: Lake, clock: FixedClock) -> None:
+    fill_hours(shop, clock, 1)
+    create_view_set(shop.context, "shop.ids", sql="SELECT ts, id FROM shop.orders", over="shop.orders", event_time="ts")
+    materialize(shop.context, "shop.ids")
+
+    insert(
+        shop.context, "shop.orders", shop.spark.sql("SELECT timestamp'2026-03-01' AS ts, 'x' AS product, 1L AS id, 1D AS amount").limit(0)
+    )
+
+    assert len(shop.list_partitions("shop.orders")) == 2
+    assert materialize(shop.context, "shop.ids").fresh == 1
     assert shop.check().clean

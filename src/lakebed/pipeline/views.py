@@ -14,6 +14,7 @@ from lakebed.core.view_sets import Definition, align_schema, is_same_shape, loos
 from lakebed.pipeline.columns import from_spark
 from lakebed.pipeline.combine import parse_combine
 from lakebed.pipeline.definitions import PARTIALS, find_aggregates, has_unknown_functions, parse_sources, run_query
+from lakebed.pipeline.faults import spark_translated
 from lakebed.pipeline.frames import frame_of
 from lakebed.registry.lake_tables import (
     TableSpec,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from lakebed.core.view_sets import Lookups
     from lakebed.pipeline.context import Context
@@ -179,13 +181,18 @@ def _analyse(context: Context, view: TableName, definition: Definition, query: Q
     tables = _require_inputs(context, view, definition.inputs)
     require_fitting(definition.slice_us, window_us=merge_window(tables[definition.over]), source=definition.over)
     frames = {str(name): frame_of(context, table.schema, []) for name, table in tables.items()}
-    result = run_query(context.spark, query, frames)
+    columns = _columns_of(context, query, frames)
     if definition.combine is None and not definition.partial:
         _require_no_aggregate(context, definition, query, frames)
-    schema = loosen(from_spark(result.schema))  # that a count is never NULL is true of one slice, not of what combines them
+    schema = loosen(from_spark(columns))  # that a count is never NULL is true of one slice, not of what combines them
     if definition.combine is not None:
         _require_same_columns(context, view, definition.combine, schema)
     return schema
+
+
+def _columns_of(context: Context, query: Query, frames: dict[str, DataFrame]) -> StructType:
+    with spark_translated(query.view):  # through Spark Connect a query is only understood here
+        return run_query(context.spark, query, frames).schema
 
 
 def _require_inputs(context: Context, view: TableName, names: Sequence[TableName]) -> dict[TableName, LakeTable]:
@@ -225,7 +232,8 @@ def _require_no_aggregate(context: Context, definition: Definition, query: Query
 
 def _explains_aggregate(context: Context, query: Query, frames: dict[str, DataFrame]) -> bool:
     """Spark's own word on functions that the parser does not know; it cannot tell lookups from the source."""
-    plan = str(run_query(context.spark, query, frames, explain=True).collect()[0][0])
+    with spark_translated(query.view):
+        plan = str(run_query(context.spark, query, frames, explain=True).collect()[0][0])
     analysed = plan.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
     return any(mark in analysed for mark in _SEES_ALL)
 
@@ -233,7 +241,7 @@ def _explains_aggregate(context: Context, query: Query, frames: dict[str, DataFr
 def _require_same_columns(context: Context, view: TableName, combine: str, schema: Schema) -> None:
     partials = frame_of(context, schema, [])
     try:
-        combined = from_spark(run_query(context.spark, parse_combine(str(view), combine), {PARTIALS: partials}).schema)
+        combined = from_spark(_columns_of(context, parse_combine(str(view), combine), {PARTIALS: partials}))
     except SchemaRefusedError as exc:
         raise DefinitionRefusedError(str(view), reason=f"combine gives columns that cannot be stored: {exc}") from exc
     given, wanted = {f.name: f for f in combined.fields}, {f.name: f for f in schema.fields}

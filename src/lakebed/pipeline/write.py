@@ -159,7 +159,7 @@ def new_partition(
     return NewPartition(
         table=table.name,
         schema_hash=schema_hash or table.schema_hash,
-        fingerprint=fingerprints.from_bytes(secrets.token_bytes(16)),
+        fingerprint=fingerprints.from_bytes(secrets.token_bytes(16)) if captured else fingerprints.ZERO,  # no rows change no view
         files=tuple(c.file for c in captured),
         instance=instance,
         insert_range=insert_range,
