@@ -71,13 +71,6 @@ class Databases:
                 connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One Spark session per run: all tests that need it go to one worker."""
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-
-
 @pytest.fixture(scope="session")
 def worker_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the shared session's Python workers look for a lake: told once, when Java starts."""

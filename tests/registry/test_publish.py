@@ -178,7 +178,8 @@ def test_all_files_of_one_transaction_carry_one_stamp(registry: Registry) -> Non
 
 def test_a_json_file_is_tracked_without_a_footer_and_stays_pending(registry: Registry) -> None:
     table = make_table(registry)
-    plain = replace(fake_file(1), file_type=FileType.JSON, footer=None, columns=())
+    made = fake_file(1)
+    plain = replace(made, path=made.path.replace(".parquet", ".json"), file_type=FileType.JSON, footer=None, columns=())
     old = publish(registry, table, fake_file(2), hours=(0, 1))
 
     publish(registry, table, plain, hours=(0, 1), replacing=frozenset({old.partition_id}))
