@@ -1,0 +1,32 @@
+"""What the snapshotter wants of a table's Iceberg history; the updater carries it out. Kept in the table's properties."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+WISHES = "wishes"  # stored: never rename
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """Snapshots to expire (those already gone are no wish any more), and the refs that are to be there, by name."""
+
+    expire: tuple[int, ...] = ()
+    tags: Mapping[str, int] = field(default_factory=dict)
+    branches: Mapping[str, int] = field(default_factory=dict)
+
+    def to_property(self) -> dict[str, object]:
+        return {"expire": sorted(self.expire), "tags": dict(self.tags), "branches": dict(self.branches)}
+
+
+def parse_wishes(properties: str) -> Wishes:
+    """From the text of `table_metadata.properties`."""
+    stored = json.loads(properties).get(WISHES, {})
+    return Wishes(
+        expire=tuple(stored.get("expire", ())), tags=dict(stored.get("tags", {})), branches=dict(stored.get("branches", {}))
+    )
