@@ -27,6 +27,4 @@ class Wishes:
 def parse_wishes(properties: str) -> Wishes:
     """From the text of `table_metadata.properties`."""
     stored = json.loads(properties).get(WISHES, {})
-    return Wishes(
-        expire=tuple(stored.get("expire", ())), tags=dict(stored.get("tags", {})), branches=dict(stored.get("branches", {}))
-    )
+    return Wishes(expire=tuple(stored.get("expire", ())), tags=dict(stored.get("tags", {})), branches=dict(stored.get("branches", {})))
