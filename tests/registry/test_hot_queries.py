@@ -130,7 +130,7 @@ HOT: dict[str, tuple[str, dict[str, Any], str]] = {
     "journal": (journal._READ, {"table_id": 1, "after": 5, "limit": 10}, "change_log"),
     "cursors": (journal._CURSORS, {"table_id": 1}, ""),
     "queue": (temporary_files._FIND, {"now": 5, "limit": 10}, "temporary_files"),
-    "pending files": (f"SELECT 1 FROM table_files WHERE {groups._PENDING} LIMIT 1", {"table_id": 1}, "table_files"),
+    "pending files": (f"SELECT 1 FROM table_files WHERE {groups.PENDING} LIMIT 1", {"table_id": 1}, "table_files"),
 }
 
 

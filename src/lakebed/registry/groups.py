@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lakebed.registry.transaction import Reader, Transaction
 
 _COLUMNS = ", ".join(f"f.{column}" for column in list_columns(TableFiles))
-_PENDING = """table_id = :table_id AND added_group IS NULL AND retired_seq IS NULL AND file_type = 'parquet'
+PENDING = """table_id = :table_id AND added_group IS NULL AND retired_seq IS NULL AND file_type = 'parquet'
 AND schema_hash IN (SELECT schema_hash FROM table_metadata WHERE table_id = :table_id AND standing IN ('serving', 'readable'))"""
 _AT_GROUP = f"""SELECT {_COLUMNS} FROM table_files f
 WHERE f.table_id = :table_id AND f.added_group <= :g AND (f.removed_group IS NULL OR f.removed_group > :g) ORDER BY f.id"""
@@ -38,12 +38,12 @@ def seal(tx: Transaction, name: TableName) -> int | None:
     """Give the pending files the next group; None, and nothing changed, when none is pending."""
     table = tx.require(name)
     params = {"table_id": table.table_id}
-    if not tx.query(f"SELECT 1 FROM table_files WHERE {_PENDING} LIMIT 1", params):
+    if not tx.query(f"SELECT 1 FROM table_files WHERE {PENDING} LIMIT 1", params):
         return None
     table.last_group += 1
     instant = tx.touch(table)
     tx.send(
-        f"UPDATE table_files SET added_group = :g, modified_at = :now WHERE {_PENDING}", {**params, "g": table.last_group, "now": instant}
+        f"UPDATE table_files SET added_group = :g, modified_at = :now WHERE {PENDING}", {**params, "g": table.last_group, "now": instant}
     )
     tx.send(
         "UPDATE tables SET last_group = :g, last_modified = :now WHERE id = :table_id", {**params, "g": table.last_group, "now": instant}

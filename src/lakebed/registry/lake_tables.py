@@ -144,6 +144,12 @@ def read_table(reader: Reader | Transaction, name: TableName) -> LakeTable | Non
     return LakeTable(row=row, metadata=metadata, schema=Schema.from_json(metadata.schema))
 
 
+def find_row(reader: Registry | Reader | Transaction, table_id: int) -> Tables | None:
+    """The table's own row, dropped or not."""
+    rows = reader.query(f"SELECT {', '.join(list_columns(Tables))} FROM tables WHERE id = :id", {"id": table_id})
+    return decode_row(Tables, rows[0]) if rows else None
+
+
 def list_tables(registry: Registry) -> list[Tables]:
     columns = ", ".join(list_columns(Tables))
     rows = registry.query(f"SELECT {columns} FROM tables WHERE dropped_at IS NULL ORDER BY database, name")

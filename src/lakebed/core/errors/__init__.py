@@ -54,12 +54,15 @@ from lakebed.core.errors.refused import (
     SchemaRefusedError,
     SessionRefusedError,
     SparkRefusedError,
+    SubscriptionRefusedError,
     TableExistsError,
     TableNotFoundError,
     TooManyPartitionsError,
     UnreadableFileError,
 )
 from lakebed.core.errors.unavailable import (
+    BackPressureError,
+    CommitTimeoutError,
     OutcomeUnknownError,
     ReadExpiredError,
     RegistryLockedError,
@@ -71,7 +74,9 @@ from lakebed.core.errors.unavailable import (
 
 __all__ = [
     "AmbiguousPartitionError",
+    "BackPressureError",
     "ClockRegressedError",
+    "CommitTimeoutError",
     "ConflictError",
     "CorruptionError",
     "DefinitionRefusedError",
@@ -117,6 +122,7 @@ __all__ = [
     "SparkUnavailableError",
     "StorageFullError",
     "StorageUnavailableError",
+    "SubscriptionRefusedError",
     "TableExistsError",
     "TableNotFoundError",
     "TooManyPartitionsError",

@@ -265,3 +265,9 @@ class SparkRefusedError(RefusedError):
     """Spark cannot carry out the query: it does not analyse, or a row makes it fail."""
 
     code = "spark_refused"
+
+
+class SubscriptionRefusedError(RefusedError):
+    """A component is unknown, lacks a method of a subscriber, or subscribes to other tables than the constant says."""
+
+    code = "subscription_refused"

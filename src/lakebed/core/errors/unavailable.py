@@ -5,6 +5,30 @@ from __future__ import annotations
 from lakebed.core.errors.families import UnavailableError
 
 
+class CommitTimeoutError(UnavailableError):
+    """The rows are registered and safe, but Iceberg has not reached them within the time given."""
+
+    code = "commit_timeout"
+
+    def __init__(self, table: str, *, group: int, committed: int, timeout_s: float, holder: str | None) -> None:
+        whose = f"{holder} publishes" if holder else "no process publishes: keep one open, or run a service"
+        super().__init__(
+            f"{table}: the rows are registered, but Iceberg stands at group {committed} and not at {group} after {timeout_s:g} s; {whose}; "
+            "wait again, do not insert again"
+        )
+        self.table, self.group, self.committed, self.holder = table, group, committed, holder
+
+
+class BackPressureError(UnavailableError):
+    """Iceberg lags so far behind that another insert would only lengthen the queue."""
+
+    code = "back_pressure"
+
+    def __init__(self, table: str, *, backlog: int, limit: int) -> None:
+        super().__init__(f"{table}: {backlog} groups wait for their Iceberg commit, the limit is {limit}: nothing was written; try later")
+        self.table, self.backlog, self.limit = table, backlog, limit
+
+
 class RegistryUnavailableError(UnavailableError):
     """The registry's database does not answer."""
 

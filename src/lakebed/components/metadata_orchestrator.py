@@ -1,0 +1,97 @@
+"""The metadata orchestrator knows how far Iceberg has come in every table: the answer that a `sync` insert waits for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, assert_never
+
+from lakebed.core.errors import BackPressureError
+from lakebed.core.events import SUBSCRIPTIONS, Component
+from lakebed.core.rows import TableMetadata, Tables
+from lakebed.registry.lake_tables import find_row
+from lakebed.registry.sealing import read_mark
+from lakebed.registry.waiting import find_committed, read_backlog, timed_out
+
+if TYPE_CHECKING:
+    from lakebed.core.events import Event, RegistryTable
+    from lakebed.registry.engine import Registry
+
+BACKLOG_LIMIT = 10_000
+_LOOK_S = 1.0  # events tell at once; the registry is asked as well, in case another process publishes
+
+
+class MetadataOrchestrator:
+    """Counters of every table as of its last event; threads wait here for a group."""
+
+    def __init__(self, registry: Registry, *, backlog_limit: int = BACKLOG_LIMIT) -> None:
+        self._registry, self._limit = registry, backlog_limit
+        self._rows: dict[int, Tables] = {}
+        self._changed = threading.Condition()
+
+    def get_subscribed_tables(self) -> frozenset[RegistryTable]:
+        return SUBSCRIPTIONS[Component.METADATA_ORCHESTRATOR]
+
+    def on_health(self) -> None:
+        self._registry.query("SELECT 1")
+
+    def on_refresh(self, table_id: int) -> int:
+        with self._registry.read() as reader:
+            mark, row = read_mark(reader, table_id), find_row(reader, table_id)
+        if row is not None:
+            self._remember(row)
+        return mark
+
+    def on_event(self, event: Event[Tables | TableMetadata]) -> None:
+        match event.data:
+            case Tables():
+                self._remember(event.data)
+            case TableMetadata():
+                pass  # what it changes of a commit shows in the table's own row
+            case unreachable:
+                assert_never(unreachable)
+
+    def wait_for_group(self, table_id: int, group: int, *, timeout_s: float) -> int | None:
+        """The snapshot that holds `group` or a later one; a typed timeout names who publishes."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            known = self._rows.get(table_id)
+            if known is not None and known.committed_group >= group:
+                return known.current_snapshot_id
+            committed, snapshot_id = find_committed(self._registry, table_id)
+            if committed >= group:
+                return snapshot_id
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise timed_out(self._registry, table_id, group, timeout_s=timeout_s)
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_committed(table_id, group), timeout=min(left, _LOOK_S))
+
+    def admit(self, table_id: int, *, timeout_s: float) -> None:
+        """Hold an insert back while too many groups wait for Iceberg; refuse it, with nothing written, when they still do."""
+        deadline = time.monotonic() + timeout_s
+        while (backlog := self._backlog(table_id)) > self._limit:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                known = self._rows[table_id]
+                raise BackPressureError(f"{known.database}.{known.name}", backlog=backlog, limit=self._limit)
+            with self._changed:
+                self._changed.wait(min(left, _LOOK_S))
+
+    def list_backlogs(self) -> dict[int, int]:
+        return {table_id: row.last_group - row.committed_group for table_id, row in self._rows.items()}
+
+    def _backlog(self, table_id: int) -> int:
+        known = self._rows.get(table_id)
+        if known is None or known.last_group - known.committed_group <= self._limit:
+            return 0
+        return read_backlog(self._registry, table_id)  # the events may be late: the registry decides
+
+    def _is_committed(self, table_id: int, group: int) -> bool:
+        known = self._rows.get(table_id)
+        return known is not None and known.committed_group >= group
+
+    def _remember(self, row: Tables) -> None:
+        with self._changed:
+            self._rows[row.id] = row
+            self._changed.notify_all()

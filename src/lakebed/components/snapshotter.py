@@ -1,0 +1,171 @@
+"""The snapshotter decides when pending files get their group, and which snapshots may go. It never touches the catalog."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, assert_never
+
+from lakebed.core.events import SUBSCRIPTIONS, Component, Operation
+from lakebed.core.policies import (
+    KeptSnapshot,
+    Pending,
+    Retention,
+    SnapshotPolicy,
+    Trigger,
+    parse_retention,
+    parse_snapshot_policy,
+    plan_expiry,
+)
+from lakebed.core.rows import TableFiles, TableMetadata, TableSnapshots
+from lakebed.core.times import to_micros
+from lakebed.core.wishes import Wishes, parse_wishes
+from lakebed.registry.sealing import read_mark, read_pending, seal_table
+from lakebed.registry.snapshots import list_snapshots
+from lakebed.registry.wishes import change_wishes, read_properties
+
+if TYPE_CHECKING:
+    from lakebed.core.events import Event, RegistryTable
+    from lakebed.registry.engine import Registry
+
+_PLAN_EVERY_US = 60 * 1_000_000  # thinning is planned at most once a minute: a wish is a registry transaction and an Iceberg commit
+_NOTHING = Pending()
+
+
+@dataclass(slots=True)
+class _Table:
+    """What the snapshotter knows of one lake table."""
+
+    policy: SnapshotPolicy = field(default_factory=SnapshotPolicy)
+    retention: Retention = field(default_factory=Retention)
+    wishes: Wishes = field(default_factory=Wishes)
+    pending: Pending = _NOTHING
+    sealed_upto: int = 0  # files of changes up to this number are sealed, whatever their event says
+    snapshots: dict[int, KeptSnapshot] = field(default_factory=dict)
+    planned_at: int = 0
+    lock: threading.RLock = field(default_factory=threading.RLock)  # events of one table come one by one, ticks come between
+
+
+class Snapshotter:
+    """Seals by the table's own policy. `expires=False` keeps every snapshot: a process that only publishes never expires."""
+
+    def __init__(self, registry: Registry, *, expires: bool = True) -> None:
+        self._registry, self._expires = registry, expires
+        self._tables: dict[int, _Table] = {}
+
+    def get_subscribed_tables(self) -> frozenset[RegistryTable]:
+        return SUBSCRIPTIONS[Component.SNAPSHOTTER]
+
+    def on_health(self) -> None:
+        self._registry.query("SELECT 1")
+
+    def on_refresh(self, table_id: int) -> int:
+        """Policy, pending files and kept snapshots as one snapshot of the registry has them; what is due is sealed at once."""
+        with self._registry.read() as reader:
+            mark = read_mark(reader, table_id)
+            properties = read_properties(reader, table_id)
+            pending = read_pending(reader, table_id)
+            kept = list_snapshots(reader, table_id)
+        state = _Table(pending=pending, sealed_upto=0 if pending.files else mark)
+        _configure(state, properties)
+        state.snapshots = {s.snapshot_id: _kept(s) for s in kept}
+        self._tables[table_id] = state
+        self._seal_if_due(table_id, state)
+        return mark
+
+    def on_event(self, event: Event[TableMetadata | TableFiles | TableSnapshots]) -> None:
+        state = self._tables.setdefault(event.table_id, _Table())
+        with state.lock:
+            match event.data:
+                case TableMetadata(standing="serving", properties=properties):
+                    _configure(state, properties)
+                case TableMetadata():
+                    pass  # no reader sees it yet, or any more
+                case TableFiles():
+                    before = event.before if isinstance(event.before, TableFiles) else None
+                    _count(state, event.operation, event.data, before, sequence=event.sequence)
+                case TableSnapshots():
+                    _remember(state, event.operation, event.data)
+                    self._expire_if_due(event.table_id, state)
+                case unreachable:
+                    assert_never(unreachable)
+            self._seal_if_due(event.table_id, state)
+
+    def tick(self) -> None:
+        """What time alone makes due: intervals that ran out, snapshots that grew old."""
+        for table_id, state in list(self._tables.items()):
+            self._seal_if_due(table_id, state)
+            self._expire_if_due(table_id, state)
+
+    def _seal_if_due(self, table_id: int, state: _Table) -> None:
+        with state.lock:
+            if not state.pending.files or not state.policy.is_due(state.pending, now=self._now(state.policy)):
+                return
+            sealed = seal_table(self._registry, table_id)
+            state.sealed_upto = max(state.sealed_upto, sealed.upto)
+            state.pending = _NOTHING
+
+    def _now(self, policy: SnapshotPolicy) -> int:
+        """The registry's clock, which is asked only where time decides: on PostgreSQL that is a round trip."""
+        return self._registry.now() if policy.trigger is Trigger.TIME else 0
+
+    def _expire_if_due(self, table_id: int, state: _Table) -> None:
+        if not self._expires:
+            return
+        now = self._registry.now()
+        with state.lock:
+            if now - state.planned_at < _PLAN_EVERY_US:
+                return
+            state.planned_at = now
+            protected = {*state.wishes.tags.values(), *state.wishes.branches.values()}
+            gone = plan_expiry(list(state.snapshots.values()), state.retention, now=now, protected=protected)
+        if gone:
+            change_wishes(self._registry, table_id, lambda wishes: _without_refs(wishes, gone))
+
+
+def _without_refs(wishes: Wishes, gone: tuple[int, ...]) -> Wishes:
+    """A tag may have come meanwhile: what it names is wished to stay."""
+    named = {*wishes.tags.values(), *wishes.branches.values()}
+    return replace(wishes, expire=tuple(s for s in gone if s not in named))
+
+
+def _configure(state: _Table, properties: str) -> None:
+    state.policy, state.retention = parse_snapshot_policy(properties), parse_retention(properties)
+    state.wishes = parse_wishes(properties)
+
+
+def _count(state: _Table, operation: Operation, file: TableFiles, before: TableFiles | None, *, sequence: int) -> None:
+    if file.file_type != "parquet" or sequence <= state.sealed_upto:
+        return
+    is_pending = operation is not Operation.DELETE and _waits(file)
+    was_pending = before is not None and _waits(before)
+    if is_pending and not was_pending:
+        since = state.pending.since if state.pending.files else to_micros(file.created_at)
+        state.pending = _plus(state.pending, file, sign=1, since=since)
+    elif was_pending and not is_pending:
+        state.pending = _plus(state.pending, file, sign=-1, since=state.pending.since)
+
+
+def _waits(file: TableFiles) -> bool:
+    return file.added_group is None and file.retired_seq is None
+
+
+def _plus(pending: Pending, file: TableFiles, *, sign: int, since: int) -> Pending:
+    """Never below nothing: after our own seal the files' events come in when they are counted out already."""
+    files = max(0, pending.files + sign)
+    if not files:
+        return _NOTHING
+    return Pending(
+        files=files, rows=max(0, pending.rows + sign * file.row_count), bytes=max(0, pending.bytes + sign * file.file_size), since=since
+    )
+
+
+def _remember(state: _Table, operation: Operation, snapshot: TableSnapshots) -> None:
+    if operation is Operation.DELETE or snapshot.expired_at is not None:
+        state.snapshots.pop(snapshot.snapshot_id, None)
+    else:
+        state.snapshots[snapshot.snapshot_id] = _kept(snapshot)
+
+
+def _kept(snapshot: TableSnapshots) -> KeptSnapshot:
+    return KeptSnapshot(snapshot_id=snapshot.snapshot_id, at=snapshot.timestamp_ms * 1000)
