@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import tempfile
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebed.registry.engine import Registry
+
+os.environ["LAKEBED_SERVICE"] = "off"  # tests that want a publisher ask for one: others compare what their own calls wrote
 
 # no deadline (the cores are shared), the failing example is printed, fixtures of a whole session are shared on purpose
 settings.register_profile("lakebed", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from lakebed import admin, writing
-from lakebed.core.errors import InvalidRangeError, InvalidValueError
+from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
 from lakebed.core.schema import Schema
 from lakebed.core.times import TimeRange
 from lakebed.opening import open_halves
 from lakebed.parquet.arrow_schema import from_arrow
 from lakebed.parquet.cache import FooterCache
+from lakebed.publishing import Embedded, running
 from lakebed.registry import lake_tables, plans
 from lakebed.registry.footers import FooterIndex, load_partition_metadata
+from lakebed.registry.sealing import seal_table
+from lakebed.registry.waiting import RegistryCommits, wait_until_published
+from lakebed.settings import ConnectOptions, Settings, load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from datetime import datetime, timedelta
 
@@ -27,67 +31,81 @@ if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakebed.astha import AsthaOptions
     from lakebed.check import CheckReport
     from lakebed.core.results import Rows
     from lakebed.core.rows import Tables
     from lakebed.core.times import Clock
-    from lakebed.pipeline.context import Context
+    from lakebed.pipeline.context import Context, MetadataMode
     from lakebed.pipeline.explain import Explanation
-    from lakebed.pipeline.insert import InsertResult, MetadataMode, Mode
+    from lakebed.pipeline.insert import Mode
+    from lakebed.pipeline.inserted import InsertResult
     from lakebed.pipeline.merge import MergeResult
-    from lakebed.pipeline.options import MaterializeOptions, ViewSetOptions, WriterOptions
+    from lakebed.pipeline.options import MaterializeOptions, MergeOptions, ViewSetOptions, WriterOptions
     from lakebed.pipeline.slice_plans import MaterializeResult
     from lakebed.pipeline.writer import GroupedWriter
     from lakebed.registry.engine import Registry
     from lakebed.registry.incompatible import IncompatibleRow
+    from lakebed.registry.lake_tables import TableOptions
     from lakebed.registry.listing import FileRow, PartitionRow, ViewSetRow
     from lakebed.registry.publish import Published
     from lakebed.registry.view_sets import ViewSet
+    from lakebed.registry.waiting import Commits
+    from lakebed.service import Service
     from lakebed.storage.access import Storage
+    from lakebed.writing import RegisterOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkWishes:
-    """How the session is come by and what inserts wait for; known before Spark starts."""
+    """How the session is come by; known before Spark starts."""
 
     given: SparkSession | None = None
     options: Mapping[str, str] | None = None
-    metadata_mode: MetadataMode = "async"
 
 
 def connect(
-    url: str,
+    url: str | None = None,
     *,
-    warehouse: str,
+    warehouse: str | None = None,
     spark: SparkSession | None = None,
     spark_options: Mapping[str, str] | None = None,
-    metadata_mode: MetadataMode = "async",
     clock: Clock | None = None,
     timeout_s: float = 30.0,
     create: bool = True,
+    **chosen: Unpack[ConnectOptions],
 ) -> Lake:
     """Open the lake, creating registry and warehouse where there are none. A registry belongs to one warehouse for life.
 
-    Spark starts when it is first needed, with `spark_options`; a session given as `spark` is checked and used as it is.
+    What is not given comes from the environment or `lakebed.toml`. Spark starts when it is first needed, with `spark_options`; a
+    session given as `spark` is checked and used as it is. `service="auto"` publishes to Iceberg from this process while no other does.
     """
-    if metadata_mode not in {"async", "sync"}:
-        message = f"metadata_mode={metadata_mode!r} is not known: give 'async' or 'sync'"
+    settings = load_settings(registry_url=url, warehouse=warehouse, **chosen)
+    if settings.registry_url is None or settings.warehouse is None:
+        message = (
+            "name the registry and the warehouse: connect(url, warehouse=...), LAKEBED_REGISTRY_URL and LAKEBED_WAREHOUSE, or lakebed.toml"
+        )
         raise InvalidValueError(message)
-    registry, storage = open_halves(url, warehouse, clock=clock, timeout_s=timeout_s, create=create)
-    return Lake(registry, storage, url=url, wishes=SparkWishes(given=spark, options=spark_options, metadata_mode=metadata_mode))
+    registry, storage = open_halves(settings.registry_url, settings.warehouse, clock=clock, timeout_s=timeout_s, create=create)
+    return Lake(registry, storage, settings=settings, wishes=SparkWishes(given=spark, options=spark_options))
 
 
 class Lake:
     """Registry work starts no JVM and prints nothing. Use as a context manager, or call `close`. Pickled, it reconnects."""
 
-    def __init__(self, registry: Registry, storage: Storage, *, url: str = "", wishes: SparkWishes | None = None) -> None:
+    def __init__(
+        self, registry: Registry, storage: Storage, *, settings: Settings | None = None, wishes: SparkWishes | None = None
+    ) -> None:
         self.registry, self.storage = registry, storage
-        self._url, self._wishes = url, wishes or SparkWishes()
+        self.settings, self._wishes = settings or load_settings(service="off"), wishes or SparkWishes()
         self.cache = FooterCache()
         self.footers = FooterIndex(registry, storage, cache=self.cache)
+        self._embedded = Embedded(registry, self._build_publisher, timeout_s=self.settings.commit_timeout_s)
+        if self.settings.service == "auto":
+            registry.add_listener(self._embedded)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reconnect, (self._url, self.storage.paths.root, self._wishes.options, self._wishes.metadata_mode)
+        return _reconnect, (self.settings.registry_url, self.storage.paths.root, self._wishes.options, self.settings.metadata_mode)
 
     def __enter__(self) -> Self:
         return self
@@ -96,7 +114,8 @@ class Lake:
         self.close()
 
     def close(self) -> None:
-        """Let go of what is read and of the registry. The Spark session is left running: others may use it."""
+        """Publish what is pending (5 s at most), then let go of what is read and of the registry. The Spark session is left running."""
+        self._embedded.close()
         if "context" in self.__dict__:
             self.context.lease.close()
         self.registry.close()
@@ -108,8 +127,9 @@ class Lake:
         from lakebed.pipeline.context import Context
         from lakebed.pipeline.session import SparkSource
 
-        serves = (self._url, self.storage.paths.root) if self._url else None
-        return Context(self.registry, self.storage, SparkSource(self._wishes.given, options=self._wishes.options, serves=serves))
+        url = self.settings.registry_url
+        source = SparkSource(self._wishes.given, options=self._wishes.options, serves=(url, self.storage.paths.root) if url else None)
+        return Context(self.registry, self.storage, source, self.commits, self.settings.metadata_mode)
 
     @property
     def spark(self) -> SparkSession:
@@ -125,27 +145,10 @@ class Lake:
     # -- tables -------------------------------------------------------------------------------
 
     def create_table(
-        self,
-        name: str,
-        schema: Schema | pa.Schema | None = None,
-        *,
-        like: DataFrame | None = None,
-        event_time: str | None = None,
-        partition_by: Sequence[str] = (),
-        sort_by: Sequence[str] = (),
-        index: Sequence[str] = (),
-        properties: dict[str, Any] | None = None,
+        self, name: str, schema: Schema | pa.Schema | None = None, *, like: DataFrame | None = None, **options: Unpack[TableOptions]
     ) -> lake_tables.LakeTable:
         """Create a plain table from a schema (an Arrow one is given field ids in the order of its columns) or `like` a DataFrame."""
-        spec = lake_tables.TableSpec(
-            name=TableName.parse(name),
-            schema=_schema_of(name, schema, like),
-            event_time=event_time,
-            partition_by=tuple(partition_by),
-            sort_by=tuple(sort_by),
-            index=tuple(index),
-            properties=properties or {},
-        )
+        spec = lake_tables.TableSpec.of(TableName.parse(name), _schema_of(name, schema, like), **options)
         return lake_tables.create_table(self.registry, spec)
 
     def table(self, name: str) -> lake_tables.LakeTable:
@@ -170,8 +173,7 @@ class Lake:
         """Write the rows of `df` and publish them in one registry transaction, or leave everything as it was."""
         from lakebed.pipeline.insert import insert
 
-        wanted = metadata_mode or self._wishes.metadata_mode
-        return insert(self.context, name, df, mode=mode, instance=instance, evolve=evolve, metadata_mode=wanted, batch=batch)
+        return insert(self.context, name, df, mode=mode, instance=instance, evolve=evolve, metadata_mode=metadata_mode, batch=batch)
 
     def insert_json(self, name: str, df: DataFrame, *, instance: str = GLOBAL_INSTANCE) -> InsertResult:
         from lakebed.pipeline.json_files import insert_json
@@ -195,21 +197,12 @@ class Lake:
         return writing.open_writing(self.registry, self.storage, self.table(name))
 
     def register_files(
-        self,
-        name: str,
-        paths: Sequence[str],
-        *,
-        insert_begin: datetime | None = None,
-        insert_end: datetime | None = None,
-        instance: str = GLOBAL_INSTANCE,
-        replacing: AbstractSet[int] = frozenset(),
-        batch: tuple[str, int] | None = None,
-    ) -> Published:
+        self, name: str, paths: Sequence[str], *, insert_begin: datetime | None = None, insert_end: datetime | None = None,
+        **options: Unpack[RegisterOptions],
+    ) -> Published:  # fmt: skip
         """Publish Parquet files that others wrote into the warehouse, parsed in a disposable process."""
-        wanted = _range(insert_begin, insert_end)
-        return writing.register_files(
-            self.registry, self.storage, self.table(name), paths, insert_range=wanted, instance=instance, replacing=replacing, batch=batch
-        )
+        wanted = TimeRange.maybe(insert_begin, insert_end)
+        return writing.register_files(self.registry, self.storage, self.table(name), paths, insert_range=wanted, **options)
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -275,13 +268,62 @@ class Lake:
 
         return promote(self.context, name)
 
-    def merge(
-        self, name: str, *, insert_begin: datetime | None = None, insert_end: datetime | None = None, instance: str | None = GLOBAL_INSTANCE
-    ) -> MergeResult:
+    def merge(self, name: str, **options: Unpack[MergeOptions]) -> MergeResult:
         """Turn runs of adjacent partitions into one each, inside the table's merge window."""
         from lakebed.pipeline.merge import merge
 
-        return merge(self.context, name, insert_begin=insert_begin, insert_end=insert_end, instance=instance)
+        return merge(self.context, name, **options)
+
+    # -- Iceberg ------------------------------------------------------------------------------
+
+    @cached_property
+    def commits(self) -> Commits:
+        """How writers of this lake wait for Iceberg."""
+        if self.settings.service == "auto":
+            return self._embedded
+        return RegistryCommits(self.registry, timeout_s=self.settings.commit_timeout_s)
+
+    @contextmanager
+    def service(self, *, options: AsthaOptions | None = None) -> Iterator[Service]:
+        """Astha, all components and their work in this process, until the block ends."""
+        from lakebed.service import Service
+
+        with running(self._embedded, Service(self.registry, self.storage, options=options)) as service:
+            yield service
+
+    def drain(self, timeout_s: float = 30.0) -> bool:
+        """Whether everything committed so far has reached every component, and Iceberg, within the timeout."""
+        service = self._embedded.require_service() if self.settings.service == "auto" else self._embedded.service
+        if service is not None:
+            return service.drain(timeout_s)
+        return wait_until_published(self.registry, timeout_s=timeout_s)
+
+    def snapshot(self, name: str, *, timeout_s: float | None = None) -> int | None:
+        """Seal what is pending and wait until Iceberg has it; the current snapshot's id, None for a table that never had a file."""
+        table = self.table(name)
+        seal_table(self.registry, table.table_id)
+        group = self.table(name).row.last_group
+        return self.commits.wait_for_group(table.table_id, group, timeout_s=timeout_s) if group else None
+
+    def snapshots(self, name: str, *, expired: bool = False) -> Rows[admin.SnapshotRow]:
+        return admin.list_snapshots(self.registry, name, expired=expired)
+
+    def tag(self, name: str, tag: str, snapshot_id: int | None) -> None:
+        """Keep a snapshot under a name, for every engine; None takes the tag off."""
+        admin.tag_snapshot(self.registry, name, tag, snapshot_id)
+
+    def rollback(self, name: str, snapshot_id: int) -> Published:
+        """Make the rows of a kept snapshot the table's rows again, as a new commit; what is there now stays in its own snapshots."""
+        return admin.roll_back_to(self.registry, self.storage, name, snapshot_id)
+
+    def configure(self, name: str, **settings: Any) -> None:
+        """Per-table settings: `snapshot={"trigger": "time", "interval_s": 30}`, `retention={...}`; None removes one."""
+        admin.configure_table(self.registry, name, settings)
+
+    def _build_publisher(self) -> Service:
+        from lakebed.service import Service
+
+        return Service(self.registry, self.storage, role="publishing")
 
     # -- administration -----------------------------------------------------------------------
 
@@ -306,17 +348,9 @@ class Lake:
             self.registry, name, instance, insert_begin=insert_begin, insert_end=insert_end, schema_hash=schema_hash
         )
 
-    def retire_partitions(
-        self,
-        name: str,
-        *,
-        insert_begin: datetime,
-        insert_end: datetime,
-        instance: str | None = None,
-        **options: Unpack[admin.BulkOptions],
-    ) -> admin.Retirement:
+    def retire_partitions(self, name: str, **options: Unpack[admin.RangeOptions]) -> admin.Retirement:
         """Retire every partition wholly inside the range; a preview unless `dry_run=False`."""
-        return admin.retire_partitions(self.registry, name, insert_begin=insert_begin, insert_end=insert_end, instance=instance, **options)
+        return admin.retire_partitions(self.registry, name, **options)
 
     def retire_incompatible_partitions(self, name: str | None = None, **options: Unpack[admin.BulkOptions]) -> admin.Retirement:
         return admin.retire_incompatible_partitions(self.registry, name, **options)
@@ -356,13 +390,5 @@ def _schema_of(name: str, schema: Schema | pa.Schema | None, like: DataFrame | N
 
 
 def _reconnect(url: str, warehouse: str, options: Mapping[str, str] | None, metadata_mode: MetadataMode) -> Lake:
-    return connect(url, warehouse=warehouse, spark_options=options, metadata_mode=metadata_mode, create=False)
-
-
-def _range(begin: datetime | None, end: datetime | None) -> TimeRange | None:
-    if begin is None and end is None:
-        return None
-    if begin is None or end is None:
-        message = "only one end of the insert range was given"
-        raise InvalidRangeError(message)
-    return TimeRange.of(begin, end)
+    """In another process, which leaves publishing to the first."""
+    return connect(url, warehouse=warehouse, spark_options=options, metadata_mode=metadata_mode, service="off", create=False)

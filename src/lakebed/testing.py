@@ -121,6 +121,10 @@ class SteppedBackend:
         return self.real.shown_url
 
     @property
+    def catalog_url(self) -> str:
+        return self.real.catalog_url
+
+    @property
     def timeout_s(self) -> float:
         return self.real.timeout_s
 

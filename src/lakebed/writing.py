@@ -6,7 +6,7 @@ import json
 import secrets
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from lakebed.core import fingerprints
 from lakebed.core.errors import LakebedError, NotIcebergReadyError, OperationConflictError, OutcomeUnknownError
@@ -31,6 +31,15 @@ if TYPE_CHECKING:
     from lakebed.storage.access import Storage
 
 
+class RegisterOptions(TypedDict, total=False):
+    """What `Lake.register_files` understands."""
+
+    instance: str
+    replacing: AbstractSet[int]
+    batch: tuple[str, int] | None
+    adopt: bool
+
+
 @dataclass(slots=True)
 class Writing:
     """One open write. Files go to `new_path()`s; nothing is visible before `publish`."""
@@ -41,11 +50,13 @@ class Writing:
     operation: Operation
     directory: str
     paths: list[str] = field(default_factory=list)
+    partition_paths: dict[str, str] = field(default_factory=dict)  # of files that do not lie in the empty one
     published: Published | None = None
 
-    def new_path(self, extension: str = "parquet") -> str:
+    def new_path(self, extension: str = "parquet", *, partition_path: str = "") -> str:
         path = self.storage.paths.new_file(self.directory, len(self.paths), extension)
         self.paths.append(path)
+        self.partition_paths[path] = partition_path
         return path
 
     def publish(
@@ -60,7 +71,10 @@ class Writing:
         """Make every file durable, capture its footer, and publish them all as one partition. No file: an empty partition."""
         if self.paths:
             self.storage.sync_tree(self.directory)
-        captured = [capture(self.storage, path, self.table.schema, wanted=wanted_of(self.table)) for path in self.paths]
+        captured = [
+            capture(self.storage, path, self.table.schema, wanted=wanted_of(self.table), partition_path=self.partition_paths[path])
+            for path in self.paths
+        ]
         partition = _partition(self.table, captured, insert_range=insert_range, instance=instance)
         self.published = publish_partition(
             self.registry, partition, self.operation, replacing=replacing, keeping=keeping, grace_us=grace_us

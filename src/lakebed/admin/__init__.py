@@ -6,6 +6,7 @@ from lakebed.admin.requests import RequestedRun, request_materialization, reques
 from lakebed.admin.retiring import (
     MAX_PARTITIONS,
     BulkOptions,
+    RangeOptions,
     Retirement,
     retire_expired_partitions,
     retire_incompatible_partitions,
@@ -13,18 +14,24 @@ from lakebed.admin.retiring import (
     retire_partition_by_metadata,
     retire_partitions,
 )
+from lakebed.admin.rollback import roll_back_to
+from lakebed.admin.snapshots import SnapshotRow, configure_table, list_snapshots, tag_snapshot
 
 __all__ = [
     "MAX_PARTITIONS",
     "BulkOptions",
     "CleanUp",
     "PartitionOptions",
+    "RangeOptions",
     "RequestedRun",
     "Retirement",
+    "SnapshotRow",
+    "configure_table",
     "delete_expired_temporary_files",
     "list_files",
     "list_incompatible_partitions",
     "list_partitions",
+    "list_snapshots",
     "list_view_sets",
     "recover_operations",
     "request_materialization",
@@ -34,4 +41,6 @@ __all__ = [
     "retire_partition_by_file",
     "retire_partition_by_metadata",
     "retire_partitions",
+    "roll_back_to",
+    "tag_snapshot",
 ]

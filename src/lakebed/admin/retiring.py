@@ -6,7 +6,7 @@ import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
 
 from lakebed.admin.actors import find_actor
 from lakebed.admin.lists import find_id
@@ -57,6 +57,15 @@ class BulkOptions(TypedDict, total=False):
     max_partitions: int  # default 10,000: refuse to touch more
     grace_s: float  # default a day: how long the files stay readable
     actor: str | None  # default user@host
+
+
+class RangeOptions(BulkOptions, total=False):
+    """What `retire_partitions` understands besides."""
+
+    insert_begin: Required[datetime]
+    insert_end: Required[datetime]
+    instance: str | None
+    schema_hash: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,6 +53,16 @@ class TimeRange:
     def of(cls, begin: datetime, end: datetime) -> TimeRange:
         return cls(begin=to_micros(begin), end=to_micros(end))
 
+    @classmethod
+    def maybe(cls, begin: datetime | None, end: datetime | None) -> TimeRange | None:
+        """None when neither end is given; one alone is refused."""
+        if begin is None and end is None:
+            return None
+        if begin is None or end is None:
+            message = "only one end of the insert range was given"
+            raise InvalidRangeError(message)
+        return cls.of(begin, end)
+
     def overlaps(self, other: TimeRange) -> bool:
         return self.begin < other.end and other.begin < self.end
 

@@ -79,6 +79,52 @@ def count_nulls(metadata: pq.FileMetaData, leaf: Leaf) -> int | None:
     return _gather(leaf.column, [metadata.row_group(number) for number in range(metadata.num_row_groups)]).nulls
 
 
+class ColumnMeasure(NamedTuple):
+    """One column of a file as an Iceberg manifest describes it: values, not yet encoded; None where nothing is proven."""
+
+    field_id: int
+    kind: Primitive
+    size_bytes: int
+    value_count: int
+    null_count: int | None
+    lower: Value | None
+    upper: Value | None
+    has_no_nan: bool
+
+
+def measure_columns(
+    metadata: pq.FileMetaData, schema: Schema, *, always: frozenset[int] = frozenset(), first: int = FIRST_COLUMNS
+) -> tuple[ColumnMeasure, ...]:
+    """The same columns and the same proofs as `column_statistics`, with sizes; bounds are values of the table's type.
+
+    Columns in lists and maps are left out: their counts are of elements, and no planner asks for them.
+    """
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    counts_nan = _counts_nan(metadata)
+    leaves = (leaf for leaf in find_layout(metadata, schema).leaves if not leaf.repeats)
+    return tuple(_measure_leaf(leaf, groups, counts_nan=counts_nan) for leaf in leaves if leaf.rank < first or leaf.field_id in always)
+
+
+def split_offsets(metadata: pq.FileMetaData) -> list[int]:
+    """Where the row groups begin, rising: where a reader may divide the file."""
+    if metadata.num_columns == 0:
+        return []
+    return sorted(_chunk_start(metadata.row_group(number).column(0)) for number in range(metadata.num_row_groups))
+
+
+def _chunk_start(chunk: pq.ColumnChunkMetaData) -> int:
+    dictionary, pages = chunk.dictionary_page_offset, chunk.data_page_offset
+    return int(pages if dictionary is None or dictionary <= 0 else min(dictionary, pages))
+
+
+def _measure_leaf(leaf: Leaf, groups: list[pq.RowGroupMetaData], *, counts_nan: bool) -> ColumnMeasure:
+    gathered = _gather(leaf.column, groups)
+    lower, upper = _range(leaf, gathered, counts_nan=counts_nan)
+    size = sum(group.column(leaf.column).total_compressed_size for group in groups)
+    has_no_nan = leaf.kind.name in _FLOATS and upper is not None and upper == upper  # noqa: PLR0124 - NaN alone differs from itself
+    return ColumnMeasure(leaf.field_id, leaf.kind, size, gathered.values, gathered.nulls, lower, upper, has_no_nan)
+
+
 def _summarize_leaf(leaf: Leaf, groups: list[pq.RowGroupMetaData], *, is_indexed: bool, counts_nan: bool) -> ColumnStatistics:
     gathered = _gather(leaf.column, groups)
     lower, upper = _range(leaf, gathered, counts_nan=counts_nan)

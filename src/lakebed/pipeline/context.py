@@ -1,29 +1,39 @@
-"""What every part of the pipeline works with: the registry, the warehouse and the Spark session."""
+"""What every part of the pipeline works with: the registry, the warehouse, the Spark session, and the way to Iceberg."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from lakebed.pipeline.reading import ReaderLease
+from lakebed.registry.waiting import RegistryCommits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebed.pipeline.session import SparkSource
     from lakebed.registry.engine import Registry
+    from lakebed.registry.waiting import Commits
     from lakebed.storage.access import Storage
+
+MetadataMode = Literal["async", "sync"]
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    """`given_commits` and `metadata_mode` are the connection's: what writers wait for unless a call says otherwise."""
+
     registry: Registry
     storage: Storage
     source: SparkSource
+    given_commits: Commits | None = field(default=None, repr=False, compare=False)
+    metadata_mode: MetadataMode = "async"
     lease: ReaderLease = field(init=False, repr=False, compare=False)
+    commits: Commits = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lease", ReaderLease(self.registry))
+        object.__setattr__(self, "commits", self.given_commits or RegistryCommits(self.registry))
 
     @property
     def spark(self) -> SparkSession:

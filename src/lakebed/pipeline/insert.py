@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Self, get_args
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, get_args
 
 from pyspark.sql import DataFrame
 
@@ -13,7 +13,9 @@ from lakebed.core.evolution import evolve as widen
 from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
 from lakebed.core.schema import Schema, hash_schema
 from lakebed.pipeline.columns import from_spark
+from lakebed.pipeline.context import MetadataMode
 from lakebed.pipeline.faults import spark_translated
+from lakebed.pipeline.inserted import InsertResult, result_of
 from lakebed.pipeline.write import new_partition, staging, write_frame
 from lakebed.registry.constraints import ConstraintRefusedError
 from lakebed.registry.lake_tables import LakeTable, evolve_schema, list_versions, require_table
@@ -21,7 +23,7 @@ from lakebed.registry.overwrite import list_visible_partitions, over_paths, read
 from lakebed.registry.publish import Published, publish_partition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from lakebed.parquet.capture import CapturedFile
     from lakebed.pipeline.context import Context
@@ -31,35 +33,11 @@ if TYPE_CHECKING:
     from lakebed.registry.transaction import Transaction
 
 Mode = Literal["append", "overwrite", "overwrite_partitions"]
-MetadataMode = Literal["async", "sync"]
 Batch = tuple[str, int]
 
 _BATCH = """SELECT op_id, result FROM operations
 WHERE table_id = :t AND app_id = :a AND batch_id = :b AND state = 'registered'"""
 _ROWS = "SELECT COALESCE(sum(row_count), 0) FROM table_files WHERE id >= :first AND id < :beyond"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InsertResult:
-    """What an insert made true. `timings` are seconds per stage; they are empty when a repeated batch got its first answer."""
-
-    op_id: str
-    table: TableName
-    partition_id: int
-    files: int
-    rows: int
-    group: int | None
-    journal_number: int
-    snapshot_id: int | None = None
-    is_replay: bool = False
-    timings: Mapping[str, float] = field(default_factory=dict, compare=False)
-
-    def wait(self, timeout_s: float = 60.0) -> Self:
-        """Until the rows are where `metadata_mode="sync"` promises them: until Iceberg commits exist that is the registry, at once."""
-        if timeout_s < 0:
-            message = f"a timeout of {timeout_s} s is negative"
-            raise InvalidValueError(message)
-        return self
 
 
 def insert(
@@ -70,7 +48,7 @@ def insert(
     mode: Mode = "append",
     instance: str = GLOBAL_INSTANCE,
     evolve: bool = False,
-    metadata_mode: MetadataMode = "async",
+    metadata_mode: MetadataMode | None = None,
     batch: Batch | None = None,
 ) -> InsertResult:
     """Write `df` and publish it in one registry transaction; a failure anywhere leaves rows, files and counters as they were.
@@ -78,12 +56,20 @@ def insert(
     `append` adds a partition. `overwrite` replaces the visible partitions of the instance, and `overwrite_partitions` the files
     of the partition paths that occur in `df`; both replace what was there when the insert began, and conflict when that changed.
     `evolve` adds the columns that the table lacks, in the same transaction. `batch` = (app_id, batch_id) is inserted once: repeated,
-    it runs no Spark job and gets the first answer. Until Iceberg commits exist, `metadata_mode` "sync" waits for the registry alone.
+    it runs no Spark job and gets the first answer. `metadata_mode` "async" returns when the registry has the rows, "sync" when a
+    snapshot has them too; the connection's mode unless given.
     """
     table = require_table(context.registry, name if isinstance(name, TableName) else TableName.parse(name))
-    _require_arguments(table, df, mode=mode, metadata_mode=metadata_mode, instance=instance, batch=batch)
-    if batch is not None and (done := find_batch(context.registry, table, batch)) is not None:
-        return done
+    wanted = metadata_mode or context.metadata_mode
+    _require_arguments(table, df, mode=mode, metadata_mode=wanted, instance=instance, batch=batch)
+    done = find_batch(context, table, batch) or _insert(context, table, df, mode=mode, instance=instance, evolve=evolve, batch=batch)
+    return done.wait() if wanted == "sync" else done
+
+
+def _insert(
+    context: Context, table: LakeTable, df: DataFrame, *, mode: Mode, instance: str, evolve: bool, batch: Batch | None
+) -> InsertResult:
+    context.commits.admit(table.table_id)
     table, guard = _evolved(context.registry, table, df) if evolve else (table, None)
     replacing = list_visible_partitions(context.registry, table.table_id, instance=instance) if mode == "overwrite" else frozenset()
     since = read_number(context.registry, table.table_id) if mode == "overwrite_partitions" else 0
@@ -93,8 +79,9 @@ def insert(
             over = over_paths(_paths(captured), since=since, instance=instance) if mode == "overwrite_partitions" else None
             _publish(context, work, table, captured, instance=instance, replacing=replacing, over=over, guard=guard)
     except ConstraintRefusedError as exc:
-        return _first_answer(context.registry, table, batch, exc)
-    return _result(table, work, captured)
+        return _first_answer(context, table, batch, exc)
+    assert work.published is not None  # noqa: S101 - the block that publishes ended without an error
+    return result_of(context, work, table.name, work.published, captured)
 
 
 def schema_like(df: DataFrame) -> Schema:
@@ -104,17 +91,20 @@ def schema_like(df: DataFrame) -> Schema:
         return from_spark(df.schema)
 
 
-def find_batch(registry: Registry, table: LakeTable, batch: Batch) -> InsertResult | None:
+def find_batch(context: Context, table: LakeTable, batch: Batch | None) -> InsertResult | None:
     """The first answer to a batch that is registered already."""
-    rows = registry.query(_BATCH, {"t": table.table_id, "a": batch[0], "b": batch[1]})
+    if batch is None:
+        return None
+    rows = context.registry.query(_BATCH, {"t": table.table_id, "a": batch[0], "b": batch[1]})
     if not rows:
         return None
     published = Published.from_json(rows[0][1])
     files = published.file_ids
-    ((count,),) = registry.query(_ROWS, {"first": files.start, "beyond": files.stop})
+    ((count,),) = context.registry.query(_ROWS, {"first": files.start, "beyond": files.stop})
     return InsertResult(
         op_id=rows[0][0], table=table.name, partition_id=published.partition_id, files=published.file_count, rows=int(count),
-        group=published.group, journal_number=published.journal_number, is_replay=True,
+        group=published.group, journal_number=published.journal_number, is_replay=True, table_id=table.table_id, file_ids=files,
+        commits=context.commits,
     )  # fmt: skip
 
 
@@ -134,21 +124,11 @@ def _publish(
         work.published = publish_partition(context.registry, partition, work.operation, replacing=replacing, over=over, guard=guard)
 
 
-def _result(table: LakeTable, work: Staging, captured: Sequence[CapturedFile]) -> InsertResult:
-    published = work.published
-    assert published is not None  # noqa: S101 - the block that publishes ended without an error
-    return InsertResult(
-        op_id=work.operation.op_id, table=table.name, partition_id=published.partition_id, files=len(captured),
-        rows=sum(c.file.row_count for c in captured), group=published.group, journal_number=published.journal_number,
-        timings=work.timings,
-    )  # fmt: skip
-
-
-def _first_answer(registry: Registry, table: LakeTable, batch: Batch | None, cause: ConstraintRefusedError) -> InsertResult:
+def _first_answer(context: Context, table: LakeTable, batch: Batch | None, cause: ConstraintRefusedError) -> InsertResult:
     """Two tries of one batch met: the registry lets one of them through."""
     if batch is None:
         raise cause
-    if (done := find_batch(registry, table, batch)) is not None:
+    if (done := find_batch(context, table, batch)) is not None:
         return done
     raise OperationConflictError(f"of batch {batch[1]} of {batch[0]}", wanted="free", found="being written by another process") from cause
 

@@ -17,7 +17,8 @@ from lakebed.core.types import Primitive
 from lakebed.parquet.capture import CapturedFile
 from lakebed.pipeline.columns import quote, to_spark_nullable
 from lakebed.pipeline.faults import spark_translated
-from lakebed.pipeline.insert import InsertResult, require_plain_table
+from lakebed.pipeline.insert import require_plain_table
+from lakebed.pipeline.inserted import InsertResult, result_of
 from lakebed.pipeline.keys import micros_sql
 from lakebed.pipeline.staging import staging
 from lakebed.pipeline.write import key_of, new_partition, prepare, publish_files, spark_location
@@ -55,10 +56,7 @@ def insert_json(context: Context, name: str | TableName, df: DataFrame, *, insta
         with work.stage("capture"):
             captured = _take(context, work, table)
         published = publish_files(context, work, table, captured, instance=instance)
-    return InsertResult(
-        op_id=work.operation.op_id, table=table.name, partition_id=published.partition_id, files=len(captured),
-        rows=sum(c.file.row_count for c in captured), group=published.group, journal_number=published.journal_number, timings=work.timings,
-    )  # fmt: skip
+    return result_of(context, work, table.name, published, captured)
 
 
 def register_json_files(

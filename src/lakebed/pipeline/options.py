@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from lakebed.core.view_sets import Lookups
-    from lakebed.pipeline.insert import InsertResult
+    from lakebed.pipeline.inserted import InsertResult
 
 
 class WriterOptions(TypedDict, total=False):
@@ -39,4 +39,13 @@ class MaterializeOptions(TypedDict, total=False):
     regenerate: bool
     parallel: int
     upstream: bool
+    progress: Callable[[int, int], None] | None
+
+
+class MergeOptions(TypedDict, total=False):
+    insert_begin: datetime | None
+    insert_end: datetime | None
+    instance: str | None  # None: all of them
+    window: str | int | timedelta | None  # shorter than the table's merge window
+    target_bytes: int
     progress: Callable[[int, int], None] | None

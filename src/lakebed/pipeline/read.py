@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
@@ -22,17 +21,19 @@ from lakebed.pipeline.faults import spark_translated
 from lakebed.pipeline.filters import Filter, find_filter, prune_paths
 from lakebed.pipeline.frames import frame_of
 from lakebed.registry.lake_tables import read_table
-from lakebed.registry.plans import find_event_range, find_number_at, list_partition_paths, read_plan
+from lakebed.registry.plans import find_event_range, list_partition_paths, read_plan
+from lakebed.registry.time_travel import as_it_was, resolve_as_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
 
     from pyspark.sql import DataFrame
 
     from lakebed.core.types import Field
     from lakebed.pipeline.context import Context
     from lakebed.registry.lake_tables import LakeTable
-    from lakebed.registry.plans import Plan
+    from lakebed.registry.plans import AsOf, Plan
     from lakebed.registry.transaction import Reader
 
 logger = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class Question:
     """`partition_paths` = None: all of them."""
 
     used: Filter
-    as_of: int | None
+    as_of: AsOf | None
     partition_paths: list[str] | None
 
 
@@ -138,7 +139,7 @@ def plan_one(reader: Reader, ask: Ask, table: LakeTable) -> Planned:
         instance=ask.instance,
         as_of=question.as_of,
     )
-    return Planned(table=table, plan=plan)
+    return Planned(table=as_it_was(reader, table, question.as_of), plan=plan)
 
 
 def question_of(reader: Reader, ask: Ask, table: LakeTable) -> Question:
@@ -146,11 +147,11 @@ def question_of(reader: Reader, ask: Ask, table: LakeTable) -> Question:
     if ask.instance is not None:
         require_instance(ask.instance)
     used = _usable(table, ask.find(table))
-    as_of = _resolve_as_of(reader, table, ask.as_of)
+    as_of = resolve_as_of(reader, table, ask.as_of)
     return Question(used=used, as_of=as_of, partition_paths=_find_paths(reader, table, used, as_of))
 
 
-def _find_paths(reader: Reader, table: LakeTable, used: Filter, as_of: int | None) -> list[str] | None:
+def _find_paths(reader: Reader, table: LakeTable, used: Filter, as_of: AsOf | None) -> list[str] | None:
     """The partition paths left by the conditions; None when the table has no such or all are left."""
     if not used.conditions:
         return None
@@ -162,16 +163,6 @@ def _find_paths(reader: Reader, table: LakeTable, used: Filter, as_of: int | Non
     if not any(condition.field.field_id in sources for condition in used.conditions):
         return None
     return prune_paths(list_partition_paths(reader, table.table_id, as_of=as_of), transforms, used.conditions)
-
-
-def _resolve_as_of(reader: Reader, table: LakeTable, as_of: int | datetime | None) -> int | None:
-    """The journal number that is meant."""
-    if isinstance(as_of, datetime):
-        return find_number_at(reader, table.table_id, to_micros(as_of))
-    if isinstance(as_of, bool) or not isinstance(as_of, int | None):
-        message = f"{table.name}: as_of={as_of!r} is neither a journal number nor an aware datetime"
-        raise InvalidValueError(message)
-    return as_of
 
 
 def _usable(table: LakeTable, found: Filter) -> Filter:

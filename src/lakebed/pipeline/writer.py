@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Self
 
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
-from lakebed.pipeline.insert import InsertResult, require_plain_table
+from lakebed.pipeline.insert import require_plain_table
+from lakebed.pipeline.inserted import InsertResult, result_of
 from lakebed.pipeline.staging import Staging, staging
 from lakebed.pipeline.write import publish_files, write_frame
 from lakebed.registry.lake_tables import require_table
@@ -157,11 +158,7 @@ class GroupedWriter:
             group.opened.__exit__(type(exc), exc, exc.__traceback__)
             raise
         group.opened.__exit__(None, None, None)
-        return InsertResult(
-            op_id=work.operation.op_id, table=self._name, partition_id=published.partition_id, files=len(group.captured),
-            rows=sum(c.file.row_count for c in group.captured), group=published.group, journal_number=published.journal_number,
-            timings=work.timings,
-        )  # fmt: skip
+        return result_of(self._context, work, self._name, published, group.captured)
 
     def _watch(self) -> None:
         """Rotates a group that nobody writes to any more."""

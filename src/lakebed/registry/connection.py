@@ -100,6 +100,10 @@ class Backend(Protocol):
         """The URL without a password."""
 
     @property
+    def catalog_url(self) -> str:
+        """Where the Iceberg catalog of this registry lies, as SQLAlchemy spells it; it may hold a password."""
+
+    @property
     def timeout_s(self) -> float:
         """How long a writer waits for the others."""
 

@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lakebed.core.errors import (
     ForkedConnectionError,
@@ -42,6 +42,12 @@ _FIND_TABLE = "SELECT id FROM tables WHERE database = :database AND name = :name
 _MAX_ATTEMPTS = 5
 
 
+class Listener(Protocol):
+    """A `threading.Event`, or whatever else wants to know of commits; must return at once."""
+
+    def set(self) -> None: ...
+
+
 class Registry:
     """An open registry. Threads may share it; processes may not (a forked child is refused)."""
 
@@ -54,7 +60,7 @@ class Registry:
         self._table_ids: dict[TableName, int] = {}
         self.indexed_fields: dict[int, tuple[int, ...]] = {}
         self.scopes: OrderedDict[tuple[int, str, str], int] = OrderedDict()
-        self._listeners: list[threading.Event] = []
+        self._listeners: list[Listener] = []
 
     @property
     def dialect(self) -> Dialect:
@@ -177,11 +183,11 @@ class Registry:
                 logger.info("transaction repeated after a lock conflict", extra={"action": "retry", "attempt": attempt})
         raise AssertionError  # pragma: no cover - the loop returns or raises
 
-    def add_listener(self, listener: threading.Event) -> None:
+    def add_listener(self, listener: Listener) -> None:
         """Set `listener` after each of this process's commits: the in-process wake-up hint."""
         self._listeners.append(listener)
 
-    def remove_listener(self, listener: threading.Event) -> None:
+    def remove_listener(self, listener: Listener) -> None:
         self._listeners.remove(listener)
 
     def take_idle(self) -> list[Connection]:

@@ -7,7 +7,7 @@ import logging
 import threading
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import zstandard
 
@@ -17,6 +17,8 @@ from lakebed.parquet.tail import read_tail
 from lakebed.parquet.upgrade import upgrade_v1
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyarrow.parquet import FileMetaData
 
     from lakebed.core.files import Footer
@@ -30,7 +32,10 @@ logger = logging.getLogger(__name__)
 MAX_FOOTER_BYTES = 1 << 30
 _LOCAL = threading.local()
 _OLDEST = 1
+_MANY = 500
 _LOAD = "SELECT metadata, partition_format_version, footer_length, num_rows, checksum FROM partition_metadata WHERE file_path = :path"
+_LOAD_MANY = """SELECT metadata, partition_format_version, footer_length, num_rows, checksum, file_path FROM partition_metadata
+WHERE file_path IN (:paths*)"""
 _NEXT_OLD = """SELECT file_path, metadata, footer_length, num_rows, checksum, table_id FROM partition_metadata
 WHERE partition_format_version < 2 AND file_path > :after ORDER BY file_path LIMIT :limit"""
 _REPLACE = """UPDATE partition_metadata SET metadata = :metadata, partition_format_version = :version, footer_length = :length,
@@ -50,7 +55,23 @@ def load_footer(reader: Registry | Reader | Transaction, path: str) -> bytes:
     rows = reader.query(_LOAD, {"path": path})
     if not rows:
         raise FooterNotFoundError(path)
-    metadata, version, length, num_rows, checksum = rows[0]
+    return _decode(path, rows[0])
+
+
+def load_footers(reader: Registry | Reader | Transaction, paths: Sequence[str]) -> dict[str, bytes]:
+    """The raw tails of any number of registered files, by path; a missing row is a typed error."""
+    found: dict[str, bytes] = {}
+    for start in range(0, len(paths), _MANY):
+        rows = reader.query(_LOAD_MANY, {"paths": list(paths[start : start + _MANY])})
+        found.update((row[5], _decode(row[5], row)) for row in rows)
+    for path in paths:
+        if path not in found:
+            raise FooterNotFoundError(path)
+    return found
+
+
+def _decode(path: str, row: tuple[Any, ...]) -> bytes:
+    metadata, version, length, num_rows, checksum = row[:5]
     stored = _decompress(path, bytes(metadata), length, checksum)
     match version:
         case 2:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from lakebed.core.errors import InvalidValueError, SchemaRefusedError, TableExistsError, TableNotFoundError
 from lakebed.core.names import TableName
@@ -16,6 +16,8 @@ from lakebed.registry.counters import recount
 from lakebed.registry.transaction import ID_BITS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lakebed.registry.engine import Registry
     from lakebed.registry.transaction import LockedTable, Reader, Transaction
 
@@ -29,6 +31,16 @@ WHERE table_id = :table_id AND added_group IS NOT NULL AND removed_group IS NULL
 _ENTER = """UPDATE table_files SET added_group = :g, modified_at = :now
 WHERE table_id = :table_id AND added_group IS NULL AND retired_seq IS NULL AND schema_hash = :hash AND file_type = 'parquet'"""
 _METADATA_COLUMNS = list_columns(TableMetadata)
+
+
+class TableOptions(TypedDict, total=False):
+    """What a user may choose of a plain table."""
+
+    event_time: str | None
+    partition_by: Sequence[str]
+    sort_by: Sequence[str]
+    index: Sequence[str]
+    properties: dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +57,18 @@ class TableSpec:
     definition: str = ""
     compression: str = "zstd"
     properties: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: TableName, schema: Schema, **options: Unpack[TableOptions]) -> TableSpec:
+        return cls(
+            name=name,
+            schema=schema,
+            event_time=options.get("event_time"),
+            partition_by=tuple(options.get("partition_by", ())),
+            sort_by=tuple(options.get("sort_by", ())),
+            index=tuple(options.get("index", ())),
+            properties=options.get("properties") or {},
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ _HASHES = "SELECT schema_hash FROM table_metadata WHERE table_id = :table_id AND
 _PATHS = {"sqlite": "group_concat(f.file_path, char(10))", "postgresql": "string_agg(f.file_path, chr(10))"}
 _LIVE = "f.retired_seq IS NULL"
 _AS_OF = "f.added_seq <= :as_of AND (f.retired_seq IS NULL OR f.retired_seq > :as_of)"
+_AT_GROUP = "f.added_group <= :as_of AND (f.removed_group IS NULL OR f.removed_group > :as_of)"
 # Null lower or upper: nothing is known, so the file stays
 _PRUNED = """NOT EXISTS (SELECT 1 FROM file_columns c WHERE c.file_id = f.id AND c.field_id = :field{n}
 AND (c.upper < CAST(:lower{n} AS {blob}) OR c.lower > CAST(:upper{n} AS {blob})))"""
@@ -36,7 +37,7 @@ _WITHOUT_NULLS = "NOT EXISTS (SELECT 1 FROM file_columns c WHERE c.file_id = f.i
 _ONLY_NULLS = "NOT EXISTS (SELECT 1 FROM file_columns c WHERE c.file_id = f.id AND c.field_id = :null{n} AND c.null_count = c.value_count)"
 _INSTANCE = "EXISTS (SELECT 1 FROM partitions p WHERE p.id = f.partition_id AND p.view_instance_id = :instance)"
 _LIVE_PATHS = "SELECT partition_path FROM table_stats WHERE table_id = :table_id"
-_PAST_PATHS = f"SELECT DISTINCT f.partition_path FROM table_files f WHERE f.table_id = :table_id AND {_AS_OF}"
+_PAST_PATHS = "SELECT DISTINCT f.partition_path FROM table_files f WHERE f.table_id = :table_id"
 _JSON = "SELECT file_path FROM table_files WHERE file_path IN (:paths*) AND file_type = 'json'"
 _EVENTS = """SELECT min(min_event_time), max(max_event_time) FROM partitions
 WHERE scope_id IN (SELECT id FROM partition_scopes WHERE table_id = :table_id AND schema_hash IN (:hashes*))"""
@@ -44,6 +45,16 @@ _PARQUET = ".parquet"
 _NUMBER_AT = """SELECT max(n), (SELECT horizon_seq FROM table_seq WHERE table_id = :id)
 FROM (SELECT max(added_seq) AS n FROM table_files WHERE table_id = :id AND created_at <= :at
 UNION ALL SELECT max(retired_seq) FROM table_files WHERE table_id = :id AND retired_seq IS NOT NULL AND modified_at <= :at) AS found"""
+
+
+@dataclass(frozen=True, slots=True)
+class AtGroup:
+    """The files that an Iceberg snapshot of this group holds."""
+
+    group: int
+
+
+AsOf = int | AtGroup  # a bare number is the journal's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +105,7 @@ def plan_files(
     nulls: Sequence[NullTest] = (),
     partition_paths: Sequence[str] | None = None,
     instance: str | None = None,
-    as_of: int | None = None,
+    as_of: AsOf | None = None,
 ) -> Plan:
     """The visible files that may hold wanted rows. Pruning never drops one that does."""
     with registry.read() as reader:
@@ -109,13 +120,13 @@ def read_plan(
     nulls: Sequence[NullTest] = (),
     partition_paths: Sequence[str] | None = None,
     instance: str | None = None,
-    as_of: int | None = None,
+    as_of: AsOf | None = None,
 ) -> Plan:
     """`plan_files` inside a snapshot that the caller holds, so that a join sees all its tables at one instant."""
     asked = _Question(ranges=ranges, nulls=nulls, partition_paths=partition_paths, instance=instance, as_of=as_of)
     head = _read_head(reader, name, asked)
     text = _select(reader, head, asked, _PATHS[reader.dialect])[0]
-    number = head.last_seq if as_of is None else as_of
+    number = as_of if isinstance(as_of, int) else head.last_seq
     return Plan(table_id=head.table_id, journal_number=number, paths=text.split("\n") if text else [])
 
 
@@ -127,7 +138,7 @@ def count_files(
     nulls: Sequence[NullTest] = (),
     partition_paths: Sequence[str] | None = None,
     instance: str | None = None,
-    as_of: int | None = None,
+    as_of: AsOf | None = None,
 ) -> FileCount:
     """How much `read_plan` of the same question would name."""
     asked = _Question(ranges=ranges, nulls=nulls, partition_paths=partition_paths, instance=instance, as_of=as_of)
@@ -137,11 +148,12 @@ def count_files(
     return FileCount(files=int(files), rows=int(rows), size_bytes=int(size_bytes))
 
 
-def list_partition_paths(reader: Reader, table_id: int, *, as_of: int | None = None) -> list[str]:
+def list_partition_paths(reader: Reader, table_id: int, *, as_of: AsOf | None = None) -> list[str]:
     """The partition paths that have files; for the present from the counters, without a look at any file."""
     if as_of is None:
         return [row[0] for row in reader.query(_LIVE_PATHS, {"table_id": table_id})]
-    return [row[0] for row in reader.query(_PAST_PATHS, {"table_id": table_id, "as_of": as_of})]
+    condition, number = _then(as_of)
+    return [row[0] for row in reader.query(f"{_PAST_PATHS} AND {condition}", {"table_id": table_id, "as_of": number})]
 
 
 def list_json(reader: Registry | Reader, paths: Sequence[str]) -> frozenset[str]:
@@ -182,7 +194,7 @@ class _Question:
     nulls: Sequence[NullTest]
     partition_paths: Sequence[str] | None
     instance: str | None
-    as_of: int | None
+    as_of: AsOf | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +210,8 @@ def _read_head(reader: Reader, name: TableName, asked: _Question) -> _Head:
         raise TableNotFoundError(str(name))
     table_id, last_seq, horizon = heads[0]
     if asked.as_of is not None:
-        _require_reachable(name, asked.as_of, last_seq, horizon)
+        if isinstance(asked.as_of, int):
+            _require_reachable(name, asked.as_of, last_seq, horizon)
         if asked.instance is not None:  # a retired partition takes its instance with it
             message = f"{name}: an earlier state can be read for all instances only: leave out instance or as_of"
             raise InvalidValueError(message)
@@ -208,8 +221,11 @@ def _read_head(reader: Reader, name: TableName, asked: _Question) -> _Head:
 
 def _select(reader: Reader, head: _Head, asked: _Question, what: str) -> Sequence[Any]:
     """One row about all files that the question leaves."""
-    params: dict[str, Any] = {"table_id": head.table_id, "hashes": head.hashes, "as_of": asked.as_of}
-    conditions = ["f.table_id = :table_id", _LIVE if asked.as_of is None else _AS_OF, "f.schema_hash IN (:hashes*)"]
+    then, number = _then(asked.as_of)
+    params: dict[str, Any] = {"table_id": head.table_id, "hashes": head.hashes, "as_of": number}
+    conditions = ["f.table_id = :table_id", then]
+    if not isinstance(asked.as_of, AtGroup):  # what a snapshot holds was visible then, whatever became of its version
+        conditions.append("f.schema_hash IN (:hashes*)")
     if asked.partition_paths is not None:
         conditions.append("f.partition_path IN (:partition_paths*)")
         params["partition_paths"] = list(asked.partition_paths)
@@ -222,6 +238,16 @@ def _select(reader: Reader, head: _Head, asked: _Question, what: str) -> Sequenc
     _add_ranges(reader, head.table_id, asked.ranges, conditions, params)
     sql = f"SELECT {what} FROM table_files f WHERE {' AND '.join(conditions)}"
     return reader.query(sql, {key: value for key, value in params.items() if f":{key}" in sql})[0]
+
+
+def _then(as_of: AsOf | None) -> tuple[str, int | None]:
+    match as_of:
+        case None:
+            return _LIVE, None
+        case AtGroup(group=group):
+            return _AT_GROUP, group
+        case _:
+            return _AS_OF, as_of
 
 
 def _require_reachable(name: TableName, as_of: int, last_seq: int, horizon: int) -> None:

@@ -125,6 +125,7 @@ class PostgresBackend:
         self._types, self.timeout_s = types, timeout_s
         self._bounded = f"SET LOCAL lock_timeout = {max(1, int(timeout_s * 1000))}"  # of the transaction: a pooler lends sessions to others
         self.shown_url = _hide_password(url)
+        self.catalog_url = self._dsn.replace("postgresql://", "postgresql+psycopg://", 1)
         _require_safe_transport(self._dsn)
 
     def connect(self) -> PostgresConnection:

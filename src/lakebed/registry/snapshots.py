@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,19 @@ from lakebed.core.rows import TableSnapshots, list_columns
 from lakebed.registry.codec import decode_row
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lakebed.core.names import TableName
     from lakebed.registry.engine import Registry
     from lakebed.registry.transaction import Reader, Transaction
 
 _COLUMNS = list_columns(TableSnapshots)
+_MANY = 1000
+_INSTANCES = "SELECT id, view_instance_id FROM partitions WHERE id IN (:ids*)"
+_HAS_INSTANCES = "SELECT 1 FROM partition_scopes WHERE table_id = :id AND view_instance_id <> 'global' LIMIT 1"
+_KINDS = "SELECT DISTINCT kind FROM operations WHERE op_id IN (:ids*)"
+_TOTALS = """SELECT count(*), COALESCE(sum(row_count), 0), COALESCE(sum(file_size), 0) FROM table_files
+WHERE table_id = :id AND added_group <= :g AND (removed_group IS NULL OR removed_group > :g)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,3 +70,51 @@ def list_snapshots(reader: Registry | Reader | Transaction, table_id: int, *, ex
         {"id": table_id, "expired": int(expired)},
     )
     return [decode_row(TableSnapshots, row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What the files of one group sum up to."""
+
+    files: int
+    rows: int
+    size_bytes: int
+
+
+def sum_at_group(reader: Registry | Reader | Transaction, table_id: int, group: int) -> Totals:
+    files, rows, size = reader.query(_TOTALS, {"id": table_id, "g": group})[0]
+    return Totals(files=int(files), rows=int(rows), size_bytes=int(size))
+
+
+def has_instances(reader: Registry | Reader | Transaction, table_id: int) -> bool:
+    """Whether anything was ever published for another instance than the global one."""
+    return bool(reader.query(_HAS_INSTANCES, {"id": table_id}))
+
+
+def find_instances(reader: Registry | Reader | Transaction, partition_ids: Iterable[int]) -> dict[int, str]:
+    """The instance of each partition that is there."""
+    ids = sorted(set(partition_ids))
+    found: dict[int, str] = {}
+    for start in range(0, len(ids), _MANY):
+        found.update((row[0], row[1]) for row in reader.query(_INSTANCES, {"ids": ids[start : start + _MANY]}))
+    return found
+
+
+def list_operation_kinds(reader: Registry | Reader | Transaction, op_ids: Iterable[str]) -> set[str]:
+    """What the operations with these ids were for; one that nobody wrote down has no kind."""
+    ids = sorted(set(op_ids))
+    return {row[0] for start in range(0, len(ids), _MANY) for row in reader.query(_KINDS, {"ids": ids[start : start + _MANY]})}
+
+
+def set_state(tx: Transaction, name: TableName, state: str) -> bool:
+    """`ok` or `degraded`; False, and no change, when it is so already."""
+    table = tx.require(name)
+    if tx.query("SELECT 1 FROM tables WHERE id = :id AND state = :state", {"id": table.table_id, "state": state}):
+        return False
+    params = {"state": state, "now": tx.touch(table), "id": table.table_id}
+    tx.run("UPDATE tables SET state = :state, last_modified = :now WHERE id = :id", params)
+    return True
+
+
+def to_summary_text(summary: dict[str, str]) -> str:
+    return json.dumps(summary, sort_keys=True)

@@ -119,6 +119,7 @@ class SqliteBackend:
         self.path = path.absolute()
         self.timeout_s = timeout_s
         self.shown_url = f"sqlite:///{self.path}"
+        self.catalog_url = f"sqlite:///{self.path.with_suffix('.iceberg.db')}"  # a file of its own: its writes never meet the writers' lock
         self._lock = FileLock(Path(f"{self.path}.lock"), timeout_s=timeout_s)
         self._commits = 0
         self._guard = threading.Lock()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from lakebed.core.errors import CommitTimeoutError, TableNotFoundError
+from lakebed.registry.sealing import require_group
 from lakebed.registry.wakeup import SWEEP_S, open_hints
 
 if TYPE_CHECKING:
@@ -14,6 +16,10 @@ if TYPE_CHECKING:
     from lakebed.registry.transaction import Reader
 
 _COMMITTED = "SELECT committed_group, current_snapshot_id, last_group, database, name FROM tables WHERE id = :id"
+_BEHIND = """SELECT 1 FROM tables t WHERE t.dropped_at IS NULL AND t.state = 'ok' AND (t.committed_group < t.last_group OR EXISTS (
+SELECT 1 FROM table_files f JOIN table_metadata v ON v.table_id = f.table_id AND v.schema_hash = f.schema_hash
+AND v.standing IN ('serving', 'readable') WHERE f.table_id = t.id AND f.added_group IS NULL AND f.retired_seq IS NULL
+AND f.file_type = 'parquet')) LIMIT 1"""
 _HOLDER = "SELECT owner FROM leases WHERE name = 'astha' AND expires_at > :now"
 
 
@@ -45,8 +51,60 @@ def wait_for_group(registry: Registry, table_id: int, group: int, *, timeout_s: 
             hints.wait(min(left, SWEEP_S))
 
 
+def wait_until_published(registry: Registry, *, timeout_s: float) -> bool:
+    """Whether Iceberg reached the newest group of every table that is well, with nothing pending, whoever publishes."""
+    deadline = time.monotonic() + timeout_s
+    with closing(open_hints(registry)) as hints:
+        while registry.query(_BEHIND):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            hints.wait(min(left, SWEEP_S))
+    return True
+
+
 def timed_out(registry: Registry, table_id: int, group: int, *, timeout_s: float) -> CommitTimeoutError:
     committed, _, _, database, name = registry.query(_COMMITTED, {"id": table_id})[0]
     holders = registry.query(_HOLDER, {"now": registry.now()})
     holder = holders[0][0] if holders else None
     return CommitTimeoutError(f"{database}.{name}", group=group, committed=committed, timeout_s=timeout_s, holder=holder)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """The group of some files, and the current snapshot when Iceberg had reached it."""
+
+    group: int
+    snapshot_id: int | None
+
+
+class Commits(Protocol):
+    """How a writer meets Iceberg: it may be held back before it writes, and may wait afterwards."""
+
+    def admit(self, table_id: int) -> None:
+        """Returns when another insert is welcome; a typed error, with nothing written, when too much waits already."""
+
+    def wait(self, table_id: int, file_ids: range, *, timeout_s: float | None = None) -> Committed | None:
+        """Until the files are in a snapshot; None when they never enter one as they are (no file, JSON)."""
+
+    def wait_for_group(self, table_id: int, group: int, *, timeout_s: float | None = None) -> int | None:
+        """Until Iceberg has reached the group; the snapshot that is current then."""
+
+
+class RegistryCommits:
+    """Asks the registry: works in any process, whoever publishes."""
+
+    def __init__(self, registry: Registry, *, timeout_s: float = 60.0) -> None:
+        self._registry, self._timeout_s = registry, timeout_s
+
+    def admit(self, table_id: int) -> None:
+        """Nobody here knows of a limit: the process that publishes does."""
+
+    def wait(self, table_id: int, file_ids: range, *, timeout_s: float | None = None) -> Committed | None:
+        if (group := require_group(self._registry, table_id, file_ids)) is None:
+            return None
+        return Committed(group=group, snapshot_id=self.wait_for_group(table_id, group, timeout_s=timeout_s))
+
+    def wait_for_group(self, table_id: int, group: int, *, timeout_s: float | None = None) -> int | None:
+        limit = self._timeout_s if timeout_s is None else timeout_s
+        return wait_for_group(self._registry, table_id, group, timeout_s=limit)

@@ -30,6 +30,10 @@ _IDLE_AFTER_S = 2.0
 class Hints(Protocol):
     """Waits for commits of any process."""
 
+    @property
+    def listening(self) -> bool:
+        """Whether hints still come; False once only the sweep remains."""
+
     def wait(self, timeout_s: float) -> bool:
         """True as soon as something may have changed; False after the timeout."""
 
@@ -53,6 +57,10 @@ class SqliteHints:
         self._seen = self._version()
         self._active_at = time.monotonic()
         registry.add_listener(self._own)
+
+    @property
+    def listening(self) -> bool:
+        return True
 
     def wait(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
@@ -91,6 +99,10 @@ class PostgresHints:
             connection.raw.execute(f"LISTEN {CHANNEL}")
         except psycopg.Error:
             self._listening = False
+
+    @property
+    def listening(self) -> bool:
+        return self._listening
 
     def wait(self, timeout_s: float) -> bool:
         if not self._listening:

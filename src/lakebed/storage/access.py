@@ -74,6 +74,12 @@ class Storage(Protocol):
     def create_exclusive(self, path: str, data: bytes) -> None:
         """A new file with exactly `data`, durable on return; `FileConflictError` when the path is taken."""
 
+    def copy(self, source: str, target: str) -> None:
+        """The same bytes under a second path (a hard link where the storage has them); `FileConflictError` when it is taken.
+
+        Not synced: like files that an operation writes, it is made durable with its tree.
+        """
+
     def sync(self, path: str) -> None:
         """The file's bytes survive a power failure."""
 

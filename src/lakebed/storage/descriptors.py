@@ -176,6 +176,13 @@ def publish(path: str, name: str, parent: int, data: bytes) -> None:
     sync_descriptor(parent)
 
 
+def link(path: str, name: str, parent: int, new_name: str, new_parent: int) -> None:
+    try:
+        os.link(name, new_name, src_dir_fd=parent, dst_dir_fd=new_parent, follow_symlinks=False)
+    except FileExistsError as exc:
+        raise FileConflictError(path, reason="something lies there already") from exc
+
+
 def is_scratch(name: str) -> bool:
     return name.startswith(".") and name.endswith(_SCRATCH_SUFFIX)
 

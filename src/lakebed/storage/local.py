@@ -88,6 +88,18 @@ class LocalStorage:
             parent, name = cursor.enter_parent(path, create=True)
             descriptors.publish(path, name, parent, data)
 
+    def copy(self, source: str, target: str) -> None:
+        source, target = self.canonical(source), self.canonical(target)
+        with (
+            self._translated(source, doing="link"),
+            DirectoryCursor(self.paths.root) as cursor,
+            DirectoryCursor(self.paths.root) as below,
+        ):
+            parent, name = cursor.enter_parent(source)
+            descriptors.stat_regular(source, name, parent)
+            new_parent, new_name = below.enter_parent(target, create=True)
+            descriptors.link(target, name, parent, new_name, new_parent)
+
     def sync(self, path: str) -> None:
         path = self.canonical(path)
         with self._translated(path, doing="sync"), DirectoryCursor(self.paths.root) as cursor:

@@ -86,6 +86,14 @@ class ObjectStorage:
         if not self._create(path, data):
             raise FileConflictError(path, reason="something lies there already")
 
+    def copy(self, source: str, target: str) -> None:
+        """By the store itself; it looks for the target first, and nobody else writes below an operation's id."""
+        source, target = self.canonical(source), self.canonical(target)
+        with self._translated(source, doing="copy"):
+            if self.client.get_file_info(_key(target)).type is not fs.FileType.NotFound:
+                raise FileConflictError(target, reason="something lies there already")
+            self.client.copy_file(_key(source), _key(target))
+
     def sync(self, path: str) -> None:
         """Nothing to do: an object is durable once its upload was answered."""
 

@@ -42,12 +42,13 @@ class JournalGapError(CorruptionError):
 
 
 class RewriteMismatchError(CorruptionError):
-    """Rewriting files gave another number of rows than they are registered with; nothing was swapped."""
+    """Rewriting files gave another number of rows, or other rows, than they are registered with; nothing was swapped."""
 
     code = "rewrite_mismatch"
 
-    def __init__(self, what: str, *, expected: int, found: int) -> None:
-        super().__init__(f"rewriting {what} gave {found} rows instead of {expected}; nothing was changed: run `lakebed check --deep`")
+    def __init__(self, what: str, *, expected: int, found: int, other_rows: bool = False) -> None:
+        gave = f"{found} rows that are not all the same ones" if other_rows else f"{found} rows instead of {expected}"
+        super().__init__(f"rewriting {what} gave {gave}; nothing was changed: run `lakebed check --deep`")
         self.what, self.expected, self.found = what, expected, found
 
 
@@ -68,3 +69,27 @@ class UndecodableChangeError(CorruptionError):
     """A journal image does not fit the row type."""
 
     code = "undecodable_change"
+
+
+class ForeignCommitError(CorruptionError):
+    """Another program committed to a table's Iceberg history; Lakebed stops for that table, inserts go on."""
+
+    code = "foreign_commit"
+
+    def __init__(self, table: str, *, snapshot_id: int | None, location: str) -> None:
+        what = "metadata" if snapshot_id is None else f"snapshot {snapshot_id}"
+        super().__init__(
+            f"{table}: the {what} in {location} is not Lakebed's; nothing was changed and inserts go on: "
+            "adopt its files or discard it, then retry the table"
+        )
+        self.table, self.snapshot_id, self.location = table, snapshot_id, location
+
+
+class IcebergDriftError(CorruptionError):
+    """A table's Iceberg history contradicts the registry."""
+
+    code = "iceberg_drift"
+
+    def __init__(self, table: str, *, problem: str) -> None:
+        super().__init__(f"{table}: Iceberg and the registry disagree: {problem}; rebuild the Iceberg table from the registry")
+        self.table, self.problem = table, problem

@@ -261,6 +261,17 @@ class SessionRefusedError(RefusedError):
     code = "session_refused"
 
 
+class SnapshotNotFoundError(RefusedError):
+    """The table has no such snapshot, or it was expired."""
+
+    code = "snapshot_not_found"
+
+    def __init__(self, table: str, snapshot_id: int, *, nearest: int | None, at: str = "") -> None:
+        there = "it has none yet" if nearest is None else f"the nearest that is kept is {nearest} of {at}"
+        super().__init__(f"{table} keeps no snapshot {snapshot_id}: {there}; list them with `lake.snapshots`")
+        self.table, self.snapshot_id, self.nearest = table, snapshot_id, nearest
+
+
 class SparkRefusedError(RefusedError):
     """Spark cannot carry out the query: it does not analyse, or a row makes it fail."""
 

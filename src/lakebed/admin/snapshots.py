@@ -1,0 +1,115 @@
+"""Snapshots as people see them: listed, tagged, and the settings by which they come and go."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError
+from lakebed.core.names import TableName, require_name
+from lakebed.core.policies import RETENTION, SNAPSHOT, read_retention, read_snapshot_policy
+from lakebed.core.results import Rows
+from lakebed.core.times import from_micros
+from lakebed.core.wishes import WISHES, parse_wishes
+from lakebed.registry.lake_tables import require_table, set_properties
+from lakebed.registry.snapshots import list_snapshots as list_kept
+from lakebed.registry.wishes import change_wishes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from lakebed.core.rows import TableSnapshots
+    from lakebed.core.wishes import Wishes
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.lake_tables import LakeTable
+
+_CHECKED = {SNAPSHOT: read_snapshot_policy, RETENTION: read_retention}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRow:
+    """One snapshot of one table; `tags` are the names that keep it."""
+
+    snapshot_id: int
+    parent_id: int | None
+    committed_at: datetime
+    operation: str
+    rows: int
+    files: int
+    added_files: int
+    removed_files: int
+    tags: str
+    is_current: bool
+    sequence_number: int
+    group_no: int
+    trigger: str
+    expired_at: datetime | None
+
+
+def list_snapshots(registry: Registry, table: str, *, expired: bool = False) -> Rows[SnapshotRow]:
+    """The kept snapshots of a table, oldest first; on request those too that were expired."""
+    found = require_table(registry, TableName.parse(table))
+    wishes = parse_wishes(found.metadata.properties)
+    kept = list_kept(registry, found.table_id, expired=expired)
+    return Rows(SnapshotRow, [_row(snapshot, found, wishes) for snapshot in kept])
+
+
+def tag_snapshot(registry: Registry, table: str, tag: str, snapshot_id: int | None) -> None:
+    """Keep a snapshot under a name until the tag is taken off (None); the Iceberg table gets or loses the ref with its next commit."""
+    require_name("tag", tag)
+    if tag == "main":
+        message = f"{table}: main is the table itself: choose another name"
+        raise InvalidValueError(message)
+    found = require_table(registry, TableName.parse(table))
+    if snapshot_id is not None:
+        _require_kept(registry, found, snapshot_id)
+    change_wishes(registry, found.table_id, lambda wishes: _with_tag(wishes, tag, snapshot_id))
+
+
+def configure_table(registry: Registry, table: str, changes: Mapping[str, Any]) -> None:
+    """Change a table's settings, which take effect without a restart; `snapshot` and `retention` are checked, None removes one."""
+    for key, value in changes.items():
+        if key == WISHES:
+            message = f"{table}: {WISHES} is not a setting: tag snapshots instead"
+            raise InvalidValueError(message)
+        if key in _CHECKED and value is not None:
+            _CHECKED[key](value)
+    found = require_table(registry, TableName.parse(table))
+    registry.transact(lambda tx: set_properties(tx, found.name, dict(changes)), tables=[found.table_id])
+
+
+def _with_tag(wishes: Wishes, tag: str, snapshot_id: int | None) -> Wishes:
+    tags = {name: kept for name, kept in wishes.tags.items() if name != tag}
+    if snapshot_id is None:
+        return replace(wishes, tags=tags)
+    return replace(wishes, tags={**tags, tag: snapshot_id}, expire=tuple(s for s in wishes.expire if s != snapshot_id))
+
+
+def _require_kept(registry: Registry, table: LakeTable, snapshot_id: int) -> None:
+    kept = list_kept(registry, table.table_id)
+    if snapshot_id not in {snapshot.snapshot_id for snapshot in kept}:
+        newest = kept[-1] if kept else None
+        at = "" if newest is None else str(from_micros(newest.timestamp_ms * 1000))
+        raise SnapshotNotFoundError(str(table.name), snapshot_id, nearest=None if newest is None else newest.snapshot_id, at=at)
+
+
+def _row(snapshot: TableSnapshots, table: LakeTable, wishes: Wishes) -> SnapshotRow:
+    summary = json.loads(snapshot.summary)
+    return SnapshotRow(
+        snapshot_id=snapshot.snapshot_id,
+        parent_id=snapshot.parent_id,
+        committed_at=from_micros(snapshot.timestamp_ms * 1000),
+        operation=snapshot.operation,
+        rows=int(summary.get("total-records", 0)),
+        files=int(summary.get("total-data-files", 0)),
+        added_files=int(summary.get("added-data-files", 0)),
+        removed_files=int(summary.get("deleted-data-files", 0)),
+        tags=", ".join(sorted(name for name, kept in wishes.tags.items() if kept == snapshot.snapshot_id)),
+        is_current=snapshot.snapshot_id == table.row.current_snapshot_id,
+        sequence_number=snapshot.sequence_number,
+        group_no=snapshot.group_no,
+        trigger=snapshot.trigger,
+        expired_at=snapshot.expired_at,
+    )

@@ -1,0 +1,373 @@
+"""Delivery: which lane is next, one call per event, and what each answer means. Thread-safe; starts no thread itself."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from typing import TYPE_CHECKING, Any
+
+from lakebed.astha.breaker import Breaker, BreakerState
+from lakebed.astha.jobs import Batch, Job, facts_of, log_failure
+from lakebed.astha.lanes import Lane
+from lakebed.astha.queues import Queue
+from lakebed.astha.routing import is_for
+from lakebed.astha.status import Tally
+from lakebed.core.errors import InvalidValueError, JournalGapError, LakebedError, UndecodableChangeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lakebed.astha.options import AsthaOptions, Time
+    from lakebed.astha.pages import Pages
+    from lakebed.core.events import Component, Event
+    from lakebed.core.rows import Row
+    from lakebed.core.subscribers import Subscriber
+    from lakebed.registry.deliveries import Drop, LaneKey, Saved, Standing
+
+logger = logging.getLogger(__name__)
+
+_REGISTRY_PAUSE_S = 0.2  # between two tries to read a page when the registry does not answer
+
+
+class Delivery:
+    """The lanes of one incarnation. Calls are made without its lock; an answer counts only under the epoch of its call."""
+
+    def __init__(
+        self,
+        subscribers: Mapping[Component, Subscriber[Any]],
+        pages: Pages,
+        *,
+        options: AsthaOptions,
+        time: Time,
+        tallies: Mapping[Component, Tally] | None = None,
+        breakers: Mapping[Component, Breaker] | None = None,
+    ) -> None:
+        self.subscribers, self.options, self.time = dict(subscribers), options, time
+        self._pages = pages
+        self.lock = threading.Lock()
+        self.tallies = dict(tallies or {c: Tally() for c in subscribers})
+        self.breakers = dict(breakers or {c: Breaker(policy=options.breaker) for c in subscribers})
+        self.lanes: dict[Component, dict[int, Lane]] = {c: {} for c in subscribers}
+        self.jobs: dict[Component, set[Job]] = {c: set() for c in subscribers}
+        self._queues = {c: Queue() for c in subscribers}
+        self.wakes = {c: threading.Condition(self.lock) for c in subscribers}
+        self.changed = threading.Condition(self.lock)
+        self._ends: dict[int, int] = {}
+        self._dirty: set[Lane] = set()
+        self._drops: list[Drop] = []
+        self._healed: list[LaneKey] = []
+        self.active_until = math.inf
+        self.stopped = False
+        self.on_work: Callable[[Component], None] = lambda _: None  # called with the lock held
+        self.on_news: Callable[[], None] = lambda: None  # something must be written soon
+
+    # -- what there is to do ------------------------------------------------------------------
+
+    def open(self, standing: Standing) -> None:
+        """Lanes from the saved cursors; one that never started, or lost something, refreshes first."""
+        with self.lock:
+            for table_id in standing.ends:
+                for component in self.subscribers:
+                    self._add_lane(component, table_id, standing)
+        self.see(standing.ends)
+
+    def see(self, ends: Mapping[int, int]) -> None:
+        """The journal's ends as they were just read."""
+        with self.lock:
+            for table_id, end in ends.items():
+                if self._ends.get(table_id) != end:
+                    self._ends[table_id] = end
+                    self._see_table(table_id, end)
+
+    def take(self, component: Component, now: float) -> Job | None:
+        """The next lane in turn, with the lock held; none while the breaker is open or the lease is not ours."""
+        breaker = self.breakers[component]
+        if self.stopped or now >= self.active_until or not breaker.allows:
+            return None
+        trial = breaker.state is BreakerState.HALF_OPEN
+        if trial and self.jobs[component]:
+            return None
+        while (lane := self._queues[component].pop(now)) is not None:
+            if lane.has_work:
+                lane.busy = True
+                job = Job(lane, lane.epoch, trial)
+                self.jobs[component].add(job)
+                return job
+        return None
+
+    def has_ready(self, component: Component) -> bool:
+        return self._queues[component].has_ready()
+
+    def wait_s(self, component: Component, now: float) -> float | None:
+        """How long a worker without work may sleep; None until it is woken."""
+        due = self._queues[component].find_next_due() if self.breakers[component].allows else None
+        return None if due is None else max(0.0, due - now)
+
+    # -- doing it -----------------------------------------------------------------------------
+
+    def carry_out(self, job: Job) -> None:
+        """Refresh, or deliver up to a turn of events; never raises."""
+        try:
+            if job.lane.needs_refresh:
+                self._refresh(job)
+            else:
+                self._deliver(job)
+        finally:
+            self._finish(job)
+
+    def _refresh(self, job: Job) -> None:
+        lane = job.lane
+        if not self._begin(job, self.options.refresh_timeout_s):
+            return
+        try:
+            mark = self.subscribers[lane.component].on_refresh(lane.table_id)
+            if not isinstance(mark, int):
+                message = f"on_refresh of {lane.component} returned {mark!r}, not the journal number that its state reflects"
+                raise InvalidValueError(message)  # noqa: TRY301 - a wrong answer is a failed call
+        except BaseException as error:  # noqa: BLE001 - whatever a component raises is its failure, never ours
+            self._failed(job, error)
+        else:
+            self._refreshed(job, mark)
+
+    def _deliver(self, job: Job) -> None:
+        lane, calls = job.lane, 0
+        on_event = self.subscribers[lane.component].on_event
+        passed = lane.position
+        for event in self._read(job):
+            if is_for(lane.component, event.table):
+                if calls >= self.options.turn_events or not self._begin(job, self.options.consume_timeout_s, passed):
+                    break
+                calls += 1
+                try:
+                    on_event(event)
+                except BaseException as error:  # noqa: BLE001 - as above
+                    self._failed(job, error)
+                    return
+                if not self._answered(job, event.sequence):
+                    return
+            passed = event.sequence
+        self._skip(job, passed)
+
+    def _read(self, job: Job) -> Sequence[Event[Row]]:
+        lane = job.lane
+        try:
+            events = self._pages.read(lane.table_id, after=lane.position)
+        except JournalGapError:
+            self._lost(job)
+        except UndecodableChangeError as error:
+            self._failed(job, error, of_component=False)
+        except LakebedError as error:
+            logger.warning("a page of the journal could not be read", extra={"action": "page", "table": lane.table_id, "error": str(error)})
+            self._pause(job)
+        else:
+            if not events:  # the end was read before the page: what lies below it and is not there is lost
+                self._lost(job)
+            return events
+        return ()
+
+    # -- what an answer means -----------------------------------------------------------------
+
+    def _begin(self, job: Job, timeout_s: float, passed: int = 0) -> bool:
+        with self.lock:
+            now = self.time.monotonic()
+            if self.stopped or now >= self.active_until or self._is_stale(job) or not self.breakers[job.lane.component].allows:
+                return False
+            if passed > job.lane.position:
+                job.lane.passed(passed)
+            job.called_at, job.timeout_s = now, timeout_s
+            return True
+
+    def _answered(self, job: Job, sequence: int) -> bool:
+        with self.lock:
+            if self._is_late(job):
+                return False
+            job.lane.passed(sequence)
+            self.tallies[job.lane.component].delivered += 1
+            self._went_well(job)
+            return True
+
+    def _refreshed(self, job: Job, mark: int) -> None:
+        with self.lock:
+            if self._is_late(job):
+                return
+            lane = job.lane
+            lane.refreshed(mark)
+            self.tallies[lane.component].refreshed += 1
+            self._went_well(job)
+            if lane.dropped:
+                lane.dropped = False
+                self._healed.append((lane.component, lane.table_id))
+                self.on_news()
+
+    def _failed(self, job: Job, error: BaseException, *, of_component: bool = True) -> None:
+        with self.lock:
+            if self._is_late(job):
+                return
+            lane, now = job.lane, self.time.monotonic()
+            self.tallies[lane.component].failures += 1
+            # a trial that fails tells of the component, not of the table it was made with
+            drop = None if job.trial else lane.failed(error, now=now, draw=self.time.draw())
+            log_failure(lane, error, drop)
+            if drop is not None:
+                self.tallies[lane.component].dead_letters += 1
+                self._drops.append(drop)
+                self._dirty.add(lane)
+                self.on_news()
+            if of_component:
+                self._set_breaker(lane.component, self.breakers[lane.component].after_failure(lane.table_id, now))
+
+    def _lost(self, job: Job) -> None:
+        with self.lock:
+            if not self._is_stale(job):
+                logger.warning("changes are missing from the journal", extra={"action": "gap", **facts_of(job.lane)})
+                job.lane.must_refresh()
+                self._dirty.add(job.lane)
+
+    def _pause(self, job: Job) -> None:
+        with self.lock:
+            job.lane.due = self.time.monotonic() + _REGISTRY_PAUSE_S
+
+    def _skip(self, job: Job, passed: int) -> None:
+        """Changes that are not for this component were handled by reading them."""
+        with self.lock:
+            if not self._is_stale(job) and passed > job.lane.position:
+                job.lane.passed(passed)
+                self._dirty.add(job.lane)
+
+    def _finish(self, job: Job) -> None:
+        with self.lock:
+            lane = job.lane
+            self.jobs[lane.component].discard(job)
+            if not job.abandoned:
+                lane.busy = False
+                self._queue(lane)
+            self.changed.notify_all()
+
+    def _went_well(self, job: Job) -> None:
+        component = job.lane.component
+        self._dirty.add(job.lane)
+        self._set_breaker(component, self.breakers[component].after_success())
+
+    def _is_stale(self, job: Job) -> bool:
+        return job.abandoned or job.lane.epoch != job.epoch
+
+    def _is_late(self, job: Job) -> bool:
+        job.called_at = None
+        if self._is_stale(job):
+            self.tallies[job.lane.component].late_answers += 1
+            logger.warning("a late answer was refused", extra={"action": "late", **facts_of(job.lane)})
+            return True
+        return False
+
+    # -- breaker, silence, health, parking ----------------------------------------------------
+
+    def fence_silent(self, now: float) -> list[Component]:
+        """Give up calls that are not answered in time: their threads are lost until they return, their answers refused."""
+        with self.lock:
+            silent = [j for jobs in self.jobs.values() for j in jobs if j.called_at is not None and now - j.called_at >= j.timeout_s]
+            for job in silent:
+                component = job.lane.component
+                logger.error("a call was not answered in time", extra={"action": "silence", **facts_of(job.lane)})
+                job.abandoned, job.lane.busy = True, False
+                self.jobs[component].discard(job)
+                self.tallies[component].silences += 1
+                job.lane.must_refresh()
+                self._set_breaker(component, self.breakers[component].after_silence(now))
+                self._queue(job.lane)
+            return [job.lane.component for job in silent]
+
+    def heard(self, component: Component, *, well: bool, now: float) -> None:
+        """The answer of a health check."""
+        with self.lock:
+            self._set_breaker(component, self.breakers[component].after_health(well=well, now=now))
+
+    def unpark(self, component: Component, table_id: int) -> bool:
+        with self.lock:
+            lane = self.lanes.get(component, {}).get(table_id)
+            if lane is None or not lane.parked:
+                return False
+            lane.unpark()
+            self._requeue(lane)
+            return True
+
+    def list_parked(self) -> list[LaneKey]:
+        with self.lock:
+            return [(c, t) for c, lanes in self.lanes.items() for t, lane in lanes.items() if lane.parked]
+
+    def stop(self) -> None:
+        """No further call begins; those under way may end."""
+        with self.lock:
+            self.stopped = True
+            for wake in self.wakes.values():
+                wake.notify_all()
+            self.changed.notify_all()
+
+    # -- saving -------------------------------------------------------------------------------
+
+    def collect(self) -> Batch:
+        with self.lock:
+            positions = tuple(p for lane in self._dirty if (p := lane.to_save()) != lane.saved)
+            return Batch(positions, tuple(self._drops), tuple(self._healed))
+
+    def note_saved(self, batch: Batch, saved: Saved) -> None:
+        """What was refused belongs to a newer epoch: those lanes start from the registry."""
+        with self.lock:
+            del self._drops[: len(batch.drops)], self._healed[: len(batch.healed)]
+            for position in batch.positions:
+                lane = self.lanes[position.component][position.table_id]
+                cursor = saved.refused.get((position.component, position.table_id))
+                if cursor is not None:
+                    logger.warning("a cursor was refused", extra={"action": "cursor", **facts_of(lane)})
+                    lane.position = cursor.seq
+                    lane.must_refresh(epoch=cursor.epoch + 1)
+                    self._requeue(lane)
+                    continue
+                lane.saved = position
+                if lane.to_save() == position:
+                    self._dirty.discard(lane)
+
+    # -- with the lock held -------------------------------------------------------------------
+
+    def _add_lane(self, component: Component, table_id: int, standing: Standing | None = None) -> Lane:
+        cursor = standing.cursors.get((component, table_id)) if standing else None
+        parked = standing.parked.get((component, table_id)) if standing else None
+        lane = Lane(component=component, table_id=table_id, retry=self.options.retry, needs_refresh=True)
+        if cursor is not None:
+            lane.position, lane.epoch, lane.needs_refresh = cursor.seq, cursor.epoch, cursor.needs_refresh or parked is not None
+            lane.saved = lane.to_save()
+        lane.parked, lane.dropped = parked is not None and not parked.retry, parked is not None
+        self.lanes[component][table_id] = lane
+        return lane
+
+    def _see_table(self, table_id: int, end: int) -> None:
+        for component, lanes in self.lanes.items():
+            lane = lanes.get(table_id) or self._add_lane(component, table_id)
+            lane.end = max(lane.end, end)
+            self._queue(lane)
+
+    def _queue(self, lane: Lane) -> None:
+        if lane.has_work and not lane.busy and not lane.ticket:
+            self._queues[lane.component].put(lane, self.time.monotonic())
+            if self.breakers[lane.component].allows:
+                self.wakes[lane.component].notify()
+                self.on_work(lane.component)
+
+    def _requeue(self, lane: Lane) -> None:
+        lane.ticket = 0
+        self._queue(lane)
+
+    def _set_breaker(self, component: Component, new: Breaker) -> None:
+        old, self.breakers[component] = self.breakers[component], new
+        if new.state is old.state:
+            return
+        logger.warning("a breaker moved", extra={"action": "breaker", "component": component, "state": new.state, "reason": new.reason})
+        if new.state is BreakerState.OPEN:
+            for lane in self.lanes[component].values():
+                if not lane.parked:
+                    lane.must_refresh()
+                    self._dirty.add(lane)
+                    self._requeue(lane)
+        else:
+            self.wakes[component].notify_all()
+            self.on_work(component)

@@ -1,0 +1,98 @@
+"""One lane: a component's way through one lake table's journal. No clock, no thread, no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakebed.astha.retry import Again, RetryPolicy
+from lakebed.registry.deliveries import Drop, Position
+
+if TYPE_CHECKING:
+    from lakebed.core.events import Component
+
+_SHOWN_CHARS = 2000
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Lane:
+    """Where delivery stands. What is in doubt is settled by a refresh, never by skipping."""
+
+    component: Component
+    table_id: int
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    position: int = 0
+    end: int = 0
+    epoch: int = 0
+    needs_refresh: bool = False
+    parked: bool = False
+    dropped: bool = False  # something of this lane lies among the dead letters
+    calls: int = 0  # failed ones of the change (or the refresh) that is next
+    due: float = 0.0
+    busy: bool = False
+    ticket: int = 0  # of its one valid place in a queue; 0 is none
+    saved: Position | None = None
+
+    @property
+    def has_work(self) -> bool:
+        return not self.parked and (self.needs_refresh or self.position < self.end)
+
+    @property
+    def is_retrying(self) -> bool:
+        return self.calls > 0
+
+    def is_behind(self, end: int) -> bool:
+        """Or on its way: what a call under way adds to the journal is not known before it returns."""
+        return self.busy or self.needs_refresh or self.position < end
+
+    def passed(self, sequence: int) -> None:
+        self.position, self.calls, self.due = sequence, 0, 0.0
+
+    def refreshed(self, mark: int) -> None:
+        """A mark behind the position tells nothing new: those changes were handled already."""
+        self.passed(max(self.position, mark))
+        self.end = max(self.end, self.position)
+        self.needs_refresh = False
+
+    def must_refresh(self, *, epoch: int | None = None) -> None:
+        """Start again from the registry under a new epoch; answers of the old one are refused."""
+        self.epoch = max(self.epoch + 1, epoch or 0)
+        self.needs_refresh, self.calls, self.due = True, 0, 0.0
+
+    def unpark(self) -> None:
+        self.parked = False
+        self.must_refresh()
+
+    def failed(self, error: BaseException, *, now: float, draw: float) -> Drop | None:
+        """Wait and try again; or, with the dead letter returned, refresh; or, when that was the refresh, park."""
+        self.calls += 1
+        decision = self.retry.decide(error, calls=self.calls, draw=draw)
+        if isinstance(decision, Again):
+            self.due = now + decision.delay_s
+            return None
+        return self._drop(error)
+
+    def _drop(self, error: BaseException) -> Drop:
+        refreshing = self.needs_refresh
+        drop = Drop(
+            component=self.component,
+            table_id=self.table_id,
+            seq=self.position if refreshing else self.position + 1,
+            attempts=self.calls,
+            error=describe(error),
+            parked=refreshing,
+        )
+        self.dropped = True
+        self.must_refresh()
+        self.parked = refreshing
+        return drop
+
+    def to_save(self) -> Position:
+        return Position(
+            component=self.component, table_id=self.table_id, seq=self.position, epoch=self.epoch, needs_refresh=self.needs_refresh
+        )
+
+
+def describe(error: BaseException) -> str:
+    """Bounded: an error may carry the whole of what it was about."""
+    return f"{getattr(error, 'code', type(error).__name__)}: {error}"[:_SHOWN_CHARS]

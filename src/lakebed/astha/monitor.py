@@ -1,0 +1,90 @@
+"""The monitor: asks components for their health, and notices calls that are never answered."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from lakebed.astha.breaker import BreakerState
+from lakebed.astha.health import Health
+from lakebed.astha.lanes import describe
+
+if TYPE_CHECKING:
+    from lakebed.astha.crew import Crew
+    from lakebed.astha.delivery import Delivery
+    from lakebed.core.events import Component
+
+logger = logging.getLogger(__name__)
+
+
+class Monitor:
+    """One thread, and one more per health check under way; a component that hangs in its check is asked no second time."""
+
+    def __init__(self, delivery: Delivery, crew: Crew) -> None:
+        self._delivery, self._crew, self._options = delivery, crew, delivery.options
+        first = delivery.time.monotonic() + self._options.health_every_s
+        self.health = {
+            c: Health(every_s=self._options.health_every_s, timeout_s=self._options.health_timeout_s, due=first)
+            for c in delivery.subscribers
+        }
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._asking: dict[Component, threading.Thread] = {}
+        self._thread = threading.Thread(target=self._run, name="astha-monitor", daemon=True)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def join(self, deadline: float) -> None:
+        for thread in (self._thread, *self._asking.values()):
+            if thread.is_alive():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def look(self, now: float) -> None:
+        """Whatever is due at `now`."""
+        for component in self._delivery.fence_silent(now):
+            self._crew.replace(component)
+        for component in self._delivery.subscribers:
+            self._look_at(component, now)
+
+    def _look_at(self, component: Component, now: float) -> None:
+        breaker = self._delivery.breakers[component]
+        with self._lock:
+            health = self.health[component]
+            if breaker.state is BreakerState.OPEN:
+                health = health.sooner(breaker.pause_ends)
+            must_ask, silent = health.must_ask(now), health.is_silent(now)
+            self.health[component] = health.asked(now) if must_ask else health.silent(now) if silent else health
+        if must_ask:
+            self._asking[component] = threading.Thread(target=self._ask, args=(component,), name=f"astha-health-{component}", daemon=True)
+            self._asking[component].start()
+        elif silent:
+            self._tell(component, "the health check does not answer")
+
+    def _ask(self, component: Component) -> None:
+        problem = ""
+        try:
+            self._delivery.subscribers[component].on_health()
+        except BaseException as error:  # noqa: BLE001 - whatever a component raises is its failure, never ours
+            problem = describe(error)
+        with self._lock:
+            self.health[component] = self.health[component].answered(self._delivery.time.monotonic(), problem)
+        self._tell(component, problem)
+
+    def _tell(self, component: Component, problem: str) -> None:
+        if problem:
+            logger.warning("a health check failed", extra={"action": "health", "component": component.value, "error": problem})
+        self._delivery.heard(component, well=not problem, now=self._delivery.time.monotonic())
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._options.tick_s):
+            self.look(self._delivery.time.monotonic())

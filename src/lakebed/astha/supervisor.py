@@ -1,0 +1,310 @@
+"""Astha: takes the lease, lives one incarnation after the other under it, and heals what breaks."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time as clock
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from lakebed.astha.draining import drain_elsewhere, drain_here
+from lakebed.astha.life import Life
+from lakebed.astha.options import AsthaOptions, SystemTime, Time
+from lakebed.astha.routing import require_subscribers
+from lakebed.astha.status import AsthaStatus, Tally
+from lakebed.astha.survey import survey
+from lakebed.core.errors import LakebedError, LeaseHeldError, LeaseLostError, UnavailableError
+from lakebed.registry.deliveries import list_parked, request_retry, save_progress, start_incarnation
+from lakebed.registry.journal import read_ends
+from lakebed.registry.leases import Lease, acquire_lease, release_lease, renew_lease
+from lakebed.registry.restore import restore_programs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakebed.core.events import Component
+    from lakebed.core.subscribers import Subscriber
+    from lakebed.registry.engine import Registry
+
+logger = logging.getLogger(__name__)
+
+LEASE = "astha"  # stored: never rename
+_START_TIMEOUT_S = 30.0
+
+
+class Astha:
+    """Delivers every committed change to the components that subscribed to it, in the order of its lake table.
+
+    Of all instances on one registry the holder of the lease is active; the others stand by.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        components: Mapping[Component, Subscriber[Any]],
+        *,
+        owner: str,
+        options: AsthaOptions | None = None,
+        time: Time | None = None,
+    ) -> None:
+        self._registry, self._owner = registry, owner
+        self._subscribers = require_subscribers(components)
+        self._options, self._time = options or AsthaOptions(), time or SystemTime()
+        self._tallies = {component: Tally() for component in components}
+        self._stop, self._news, self._settled = threading.Event(), threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._life: Life | None = None
+        self._lease: Lease | None = None
+        self._began: deque[float] = deque(maxlen=self._options.max_incarnations)
+        self._incarnation, self._restarts, self._problem, self._down = 0, 0, "", False
+        self._save_at = self._renew_at = 0.0
+        self._stop_timeout_s = 5.0
+
+    # -- the face -----------------------------------------------------------------------------
+
+    @property
+    def is_active(self) -> bool:
+        life = self._life
+        return life is not None and not life.delivery.stopped and self._time.monotonic() < life.delivery.active_until
+
+    @property
+    def lease(self) -> Lease | None:
+        """Ours while active: who writes under it calls `require_epoch` in the same transaction."""
+        return self._lease if self.is_active else None
+
+    def start(self) -> None:
+        """Returns once it is running or standing by (or has found out that it cannot: see `status`)."""
+        if self._thread is not None and self._thread.is_alive():
+            return
+        for event in (self._stop, self._news, self._settled):
+            event.clear()
+        self._down = False
+        self._began.clear()
+        self._thread = threading.Thread(target=self._supervise, name="astha-supervisor", daemon=True)
+        self._thread.start()
+        self._settled.wait(_START_TIMEOUT_S)
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Saves the cursors and ends every thread, except one that hangs in a handler for longer than the timeout."""
+        self._stop_timeout_s = timeout_s
+        self._stop.set()
+        self._news.set()
+        if self._thread is not None:
+            self._thread.join(timeout_s + self._registry.backend.timeout_s)
+
+    def drain(self, timeout_s: float) -> bool:
+        """Whether every lane passed the journal's end of every table, follow-up changes included, within the timeout."""
+        deadline = clock.monotonic() + timeout_s
+        while True:
+            life = self._life
+            if life is not None and drain_here(self._registry, life.delivery, deadline=deadline):
+                return True
+            if life is not None and not life.delivery.stopped:
+                return False
+            if life is None and not self._is_between_lives():
+                return drain_elsewhere(self._registry, self._subscribers, deadline=deadline)
+            if clock.monotonic() >= deadline:
+                return False
+            self._stop.wait(self._options.tick_s)
+
+    def wake(self) -> None:
+        """Look at the journal now: for those who know of a commit before any hint does."""
+        if (life := self._life) is not None:
+            life.delivery.see(read_ends(self._registry))
+
+    def retry(self, component: Component, table_id: int) -> bool:
+        """Take a parked table up again, here or wherever Astha is active; False when it is not parked."""
+        asked = request_retry(self._registry, component, table_id)
+        if (life := self._life) is not None:
+            asked = life.delivery.unpark(component, table_id) or asked
+        return asked
+
+    def status(self) -> AsthaStatus:
+        life = self._life
+        return AsthaStatus(
+            active=self.is_active,
+            incarnation=self._incarnation,
+            restarts=self._restarts,
+            problem=self._problem,
+            down=self._down,
+            components=survey(self._subscribers, self._tallies, life),
+        )
+
+    # -- one thread ---------------------------------------------------------------------------
+
+    def _supervise(self) -> None:
+        try:
+            while not self._stop.is_set() and not self._down:
+                if self._acquire():
+                    self._live_on()
+                    self._release()
+                else:
+                    self._settled.set()
+                    self._stop.wait(self._options.standby_s)
+        finally:
+            self._settled.set()
+
+    def _acquire(self) -> bool:
+        try:
+            self._lease = acquire_lease(self._registry, LEASE, owner=self._owner, ttl_us=self._ttl_us)
+        except LeaseHeldError:
+            return False
+        except LakebedError as error:
+            self._problem = str(error)
+            logger.warning("the lease could not be asked for", extra={"action": "lease", "error": str(error)})
+            return False
+        return True
+
+    def _release(self) -> None:
+        lease, self._lease = self._lease, None
+        if lease is None:
+            return
+        try:
+            release_lease(self._registry, lease)
+        except LakebedError as error:
+            logger.warning("the lease runs out by itself", extra={"action": "lease", "error": str(error)})
+
+    def _live_on(self) -> None:
+        """Incarnations until a stop, a lost lease, or too many of them."""
+        while not self._stop.is_set():
+            problem = self._live()
+            if not problem:
+                return
+            self._restarts += 1
+            self._problem = problem
+            logger.error("astha starts again", extra={"action": "restart", "incarnation": self._incarnation, "error": problem})
+            if self._is_too_often():
+                self._down = True
+                logger.critical("astha stays down", extra={"action": "down", "error": problem})
+                return
+            self._stop.wait(self._backoff_s())
+
+    def _live(self) -> str:
+        """One incarnation; why it ended, empty when the supervisor is to let go of the lease."""
+        life: Life | None = None
+        try:
+            life = self._begin()
+            return self._attend(life)
+        except LeaseLostError as error:
+            self._lease = None
+            logger.warning("the lease was lost", extra={"action": "lease", "error": str(error)})
+            return ""
+        except UnavailableError as error:
+            self._problem = str(error)  # the registry is away: no incarnation began, none is counted
+            self._settled.set()
+            self._stop.wait(self._options.standby_s)
+            return ""
+        except Exception as error:
+            logger.exception("an incarnation failed", extra={"action": "restart"})
+            self._settled.set()
+            if life is None:
+                self._began.append(self._time.monotonic())
+            return str(error) or type(error).__name__
+        finally:
+            if life is not None:
+                self._end(life)
+
+    def _begin(self) -> Life:
+        asked_at = self._time.monotonic()
+        self._lease = renew_lease(self._registry, self._require_lease(), ttl_us=self._ttl_us)
+        restored = restore_programs(self._registry)
+        if restored:
+            logger.warning("triggers were put back", extra={"action": "triggers", "names": restored})
+        self._incarnation = start_incarnation(self._registry, self._lease)
+        breakers = None if self._life is None else self._life.delivery.breakers
+        life = Life(
+            self._registry,
+            self._subscribers,
+            options=self._options,
+            time=self._time,
+            tallies=self._tallies,
+            breakers=breakers,
+            on_news=self._news.set,
+        )
+        life.start(active_until=asked_at + self._options.lease_ttl_s)
+        self._began.append(self._time.monotonic())
+        self._save_at, self._renew_at = asked_at + self._options.save_every_s, asked_at + self._options.renew_every_s
+        self._life = life
+        self._settled.set()
+        logger.info("astha is active", extra={"action": "start", "incarnation": self._incarnation, "owner": self._owner})
+        return life
+
+    def _attend(self, life: Life) -> str:
+        while not self._stop.is_set():
+            news = self._news.wait(self._options.tick_s)
+            self._news.clear()
+            if life.problem:
+                return life.problem
+            self._save_when_due(life, at_once=news)
+        return ""
+
+    def _save_when_due(self, life: Life, *, at_once: bool) -> None:
+        now = self._time.monotonic()
+        if now >= life.delivery.active_until:
+            raise LeaseLostError(LEASE, epoch=self._require_lease().epoch)
+        if not at_once and now < self._save_at:
+            return
+        self._save_at = now + self._options.save_every_s
+        try:
+            self._save(life, now, must_renew=now >= self._renew_at)
+            self._look_for_retries(life)
+        except UnavailableError as error:  # the lease tells how long this may go on
+            logger.warning("progress could not be saved", extra={"action": "save", "error": str(error)})
+
+    def _save(self, life: Life, now: float, *, must_renew: bool) -> None:
+        batch = life.delivery.collect()
+        if not batch and not must_renew:
+            return
+        saved = save_progress(
+            self._registry,
+            self._require_lease(),
+            positions=batch.positions,
+            drops=batch.drops,
+            healed=batch.healed,
+            ttl_us=self._ttl_us,
+        )
+        self._lease = saved.lease
+        self._renew_at = now + self._options.renew_every_s
+        life.delivery.active_until = now + self._options.lease_ttl_s
+        life.delivery.note_saved(batch, saved)
+
+    def _look_for_retries(self, life: Life) -> None:
+        """Somebody may have asked from another process."""
+        if life.delivery.list_parked():
+            for (component, table_id), parked in list_parked(self._registry).items():
+                if parked.retry:
+                    life.delivery.unpark(component, table_id)
+
+    def _end(self, life: Life) -> None:
+        started = clock.monotonic()
+        if not life.end(started + self._stop_timeout_s):
+            logger.error("a handler did not return", extra={"action": "stop"})
+        try:
+            if self._lease is not None and self._time.monotonic() < life.delivery.active_until:
+                self._save(life, self._time.monotonic(), must_renew=False)
+        except LakebedError as error:
+            logger.warning("the last progress was not saved", extra={"action": "save", "error": str(error)})
+        if self._lease is None or self._stop.is_set():
+            self._life = None
+
+    def _is_between_lives(self) -> bool:
+        return self._lease is not None and not self._down
+
+    def _is_too_often(self) -> bool:
+        """As many incarnations as allowed began within the time allowed for them."""
+        full = len(self._began) == self._options.max_incarnations
+        return full and self._time.monotonic() - self._began[0] <= self._options.incarnations_within_s
+
+    def _backoff_s(self) -> float:
+        limit = self._options.restart_base_s * 2.0 ** max(0, len(self._began) - 1)
+        return min(self._options.restart_cap_s, limit) * (0.5 + self._time.draw() / 2)
+
+    def _require_lease(self) -> Lease:
+        if self._lease is None:
+            raise LeaseLostError(LEASE, epoch=0)
+        return self._lease
+
+    @property
+    def _ttl_us(self) -> int:
+        return int(self._options.lease_ttl_s * 1_000_000)

@@ -1,0 +1,21 @@
+"""Few files of a good size out of many small ones."""
+
+from lakebed.compaction.compact import CompactionResult, Control, compact
+from lakebed.compaction.engines import Engine, Engines, LocalEngine
+from lakebed.compaction.planning import CompactionOptions, CompactionPlan, RunPlan, plan_compaction
+from lakebed.compaction.swapping import SwappedRun, swap
+
+__all__ = [
+    "CompactionOptions",
+    "CompactionPlan",
+    "CompactionResult",
+    "Control",
+    "Engine",
+    "Engines",
+    "LocalEngine",
+    "RunPlan",
+    "SwappedRun",
+    "compact",
+    "plan_compaction",
+    "swap",
+]

@@ -1,0 +1,191 @@
+"""Compaction of a table: plan, rewrite run by run, yield to writers, write down what was done."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from lakebed.compaction.engines import Engines, LocalEngine
+from lakebed.compaction.planning import CompactionOptions, CompactionPlan, RunPlan, plan_compaction
+from lakebed.compaction.swapping import SwappedRun, never, swap
+from lakebed.core.compaction import Reason
+from lakebed.core.errors import ConflictError, RunNotFoundError
+from lakebed.core.names import TableName
+from lakebed.registry.leases import make_owner
+from lakebed.registry.runs import add_run, finish_run
+from lakebed.registry.small_files import COMPACT, close_dead_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakebed.core.compaction import GroupRow
+    from lakebed.core.results import Rows
+    from lakebed.registry.engine import Registry
+    from lakebed.storage.access import Storage
+
+logger = logging.getLogger(__name__)
+
+MAX_CONFLICTS = 3  # in a row on one table: its writers are busy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionResult:
+    """What was done; `plan` says why. `conflicts` are runs that lost to a writer, `stopped` that it gave up because of them."""
+
+    table: str
+    plan: CompactionPlan = field(repr=False)
+    runs: tuple[SwappedRun, ...] = ()
+    conflicts: int = 0
+    stopped: bool = False
+    cancelled: bool = False
+    dry_run: bool = False
+    run_id: int | None = None
+    seconds: float = 0.0
+
+    @property
+    def groups(self) -> Rows[GroupRow]:
+        return self.plan.groups
+
+    @property
+    def files_before(self) -> int:
+        return sum(run.files_read for run in self.runs)
+
+    @property
+    def files_after(self) -> int:
+        return sum(run.files_written for run in self.runs)
+
+    @property
+    def bytes_before(self) -> int:
+        return sum(run.bytes_read for run in self.runs)
+
+    @property
+    def bytes_after(self) -> int:
+        return sum(run.bytes_written for run in self.runs)
+
+    @property
+    def rows(self) -> int:
+        return sum(run.rows_after for run in self.runs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """How a compaction is watched and stopped. `cancelled` is asked often, from several threads."""
+
+    actor: str = ""
+    cancelled: Callable[[], bool] = never
+    progress: Callable[[int, int], None] | None = None
+
+
+def compact(
+    registry: Registry,
+    storage: Storage,
+    name: str | TableName,
+    options: CompactionOptions | None = None,
+    *,
+    engines: Engines | None = None,
+    control: Control | None = None,
+    dry_run: bool = False,
+) -> CompactionResult:
+    """Rewrite the small files of a table into few of about the target size, each run of partitions in one swap.
+
+    A run that meets a writer is planned anew, at most three times in a row; then the table is left to its writers.
+    A second call finds nothing to do. Cancelled, it leaves what was swapped before and no trace of the rest.
+    """
+    began, chosen = time.monotonic(), engines or Engines(local=LocalEngine(storage=storage))
+    asked = replace(options or CompactionOptions(), has_spark=chosen.spark is not None)
+    plan = plan_compaction(registry, name, asked)
+    if dry_run or not plan.runs:
+        return CompactionResult(table=plan.table, plan=plan, dry_run=dry_run, seconds=time.monotonic() - began)
+    work = _Compaction(registry, storage, asked, chosen, control or Control())
+    result = work.carry_out(plan)
+    return replace(result, seconds=time.monotonic() - began)
+
+
+class _Compaction:
+    """One call: its plan, what it has done so far, and its row in the history."""
+
+    def __init__(self, registry: Registry, storage: Storage, asked: CompactionOptions, engines: Engines, control: Control) -> None:
+        self._registry, self._storage, self._asked, self._engines, self._control = registry, storage, asked, engines, control
+        self._done: list[SwappedRun] = []
+        self._conflicts = self._in_a_row = 0
+
+    def carry_out(self, plan: CompactionPlan) -> CompactionResult:
+        began, run_id = time.monotonic(), self._open_history(plan)
+        try:
+            self._work_off(plan)
+        except BaseException as exc:
+            self._close_history(run_id, "failed", began, error=f"{type(exc).__name__}: {exc}")
+            raise
+        stopped, cancelled = self._in_a_row >= MAX_CONFLICTS, self._control.cancelled()
+        error = f"{self._in_a_row} conflicts in a row: the table's writers were faster" if stopped else ""
+        self._close_history(run_id, "cancelled" if cancelled else "failed" if stopped and not self._done else "done", began, error=error)
+        return CompactionResult(
+            table=plan.table, plan=plan, runs=tuple(self._done), conflicts=self._conflicts, stopped=stopped, cancelled=cancelled, run_id=run_id
+        )  # fmt: skip
+
+    def _work_off(self, plan: CompactionPlan) -> None:
+        """Until a pass over the table meets no writer any more, or too many."""
+        for _ in range(MAX_CONFLICTS):
+            before = self._conflicts
+            for run in plan.runs:
+                if self._control.cancelled() or self._in_a_row >= MAX_CONFLICTS:
+                    return
+                self._try(run)
+                self._tell_progress(len(plan.runs))
+            if self._conflicts == before:
+                return
+            plan = plan_compaction(self._registry, plan.table, self._left())
+
+    def _try(self, run: RunPlan) -> None:
+        try:
+            swapped = swap(self._registry, self._storage, run, self._engines.choose(run), cancelled=self._control.cancelled)
+        except ConflictError as exc:
+            self._conflicts += 1
+            self._in_a_row += 1
+            extra = {"action": COMPACT, "table": str(run.table.name), "slice": str(run.wanted), "reason": str(exc)}
+            logger.info("a compaction lost to a writer; nothing was changed", extra=extra)
+            return
+        if swapped is not None:
+            self._done.append(swapped)
+            self._in_a_row = 0
+
+    def _left(self) -> CompactionOptions:
+        """The same, less what they allowed and is done."""
+        files, size = sum(run.files_read for run in self._done), sum(run.bytes_read for run in self._done)
+        asked = self._asked
+        return replace(
+            asked,
+            max_files=None if asked.max_files is None else max(0, asked.max_files - files),
+            max_bytes=None if asked.max_bytes is None else max(0, asked.max_bytes - size),
+        )
+
+    def _tell_progress(self, runs: int) -> None:
+        if self._control.progress is not None:
+            self._control.progress(min(runs, len(self._done) + self._conflicts), runs)
+
+    def _open_history(self, plan: CompactionPlan) -> int:
+        table_id = self._registry.require_table_id(TableName.parse(plan.table))
+        told = {
+            "table": plan.table, "runs": len(plan.runs), "files": plan.files, "bytes": plan.size_bytes, "target_bytes": plan.target_bytes,
+            "left_alone": {reason.value: plan.count(reason) for reason in Reason if not reason.taken and plan.count(reason)},
+        }  # fmt: skip
+        with self._registry.write() as tx:
+            close_dead_runs(tx, table_id)
+            return add_run(tx, COMPACT, actor=self._control.actor or make_owner(COMPACT), plan=told, table_id=table_id)
+
+    def _close_history(self, run_id: int, state: str, began: float, *, error: str = "") -> None:
+        told: dict[str, Any] = {
+            "runs": len(self._done),
+            "files_in": sum(run.files_read for run in self._done),
+            "files_out": sum(run.files_written for run in self._done),
+            "bytes_in": sum(run.bytes_read for run in self._done),
+            "bytes_out": sum(run.bytes_written for run in self._done),
+            "engines": sorted({run.engine for run in self._done}),
+            "conflicts": self._conflicts,
+            "seconds": round(time.monotonic() - began, 3),
+        }
+        with suppress(RunNotFoundError), self._registry.write() as tx:  # another process took it for dead
+            finish_run(tx, run_id, state=state, result=told | ({"error": error} if error else {}))

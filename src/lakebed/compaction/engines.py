@@ -1,0 +1,109 @@
+"""The one seam behind which files are rewritten: in this process, or by an engine that is handed in."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from lakebed.compaction.planning import LOCAL_BYTES, sort_columns
+from lakebed.core.transforms import resolve_transforms
+from lakebed.core.types import Primitive
+from lakebed.parquet.rewriting import Recipe, RowSum, Source, rewrite_files
+from lakebed.parquet.shaping import Shape
+from lakebed.writing import wanted_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakebed.compaction.planning import RunPlan
+    from lakebed.parquet.capture import CapturedFile
+    from lakebed.parquet.inspect import Wanted
+    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.operations import Operation
+    from lakebed.storage.access import Storage
+
+_TIMES = frozenset({"date", "timestamp", "timestamptz"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A run to rewrite, and the operation whose directory the new files go to."""
+
+    run: RunPlan
+    operation: Operation
+    directory: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewriting:
+    """New files, durable and captured. The sums over all rows, where the engine read them itself: `after` from the new files."""
+
+    files: tuple[CapturedFile, ...]
+    before: RowSum | None = None
+    after: RowSum | None = None
+
+
+class Engine(Protocol):
+    """Makes of the files of a run fewer ones with the same rows, each of one partition path."""
+
+    @property
+    def name(self) -> str: ...
+
+    def rewrite(self, order: Order, *, cancelled: Callable[[], bool]) -> Rewriting | None:
+        """None when it was cancelled. The directory is the operation's own: whatever is left there is swept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalEngine:
+    """Columnar, in this process, in bounded memory: no JVM, no job to schedule."""
+
+    storage: Storage
+    name: str = "local"
+
+    def rewrite(self, order: Order, *, cancelled: Callable[[], bool]) -> Rewriting | None:
+        files: list[CapturedFile] = []
+        before = after = RowSum()
+        shape = Shape(order.run.table.schema)
+        for path, own in order.run.by_path.items():
+            sources = [Source(path=file.path, size_bytes=file.size_bytes) for file in own]
+            done = rewrite_files(self.storage, sources, self._recipe(order, shape, path, files), cancelled=cancelled)
+            if done is None:
+                return None
+            files += done.files
+            before, after = before + done.before, after + done.after
+        return Rewriting(files=tuple(files), before=before, after=after)
+
+    def _recipe(self, order: Order, shape: Shape, partition_path: str, done: list[CapturedFile]) -> Recipe:
+        numbers = iter(range(len(done), 1 << 31))
+        table = order.run.table
+        return Recipe(
+            shape=shape,
+            wanted=statistics_of(table),
+            new_path=lambda: self.storage.paths.new_file(order.directory, next(numbers), "parquet"),
+            partition_path=partition_path,
+            target_bytes=order.run.target_bytes,
+            compression=table.metadata.compression,
+            sort_by=sort_columns(table),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engines:
+    """The engine in this process, and one for what is too much for it or beyond it, where there is one."""
+
+    local: Engine
+    spark: Engine | None = None
+    local_bytes: int = LOCAL_BYTES
+
+    def choose(self, run: RunPlan) -> Engine:
+        if self.spark is not None and (run.needs_spark or run.rewriting_bytes > self.local_bytes):
+            return self.spark
+        return self.local
+
+
+def statistics_of(table: LakeTable) -> Wanted:
+    """Kept wherever they stand: columns that rows are partitioned by, and times, whose range is judged."""
+    times = (f.field_id for f in table.schema.fields if isinstance(f.type, Primitive) and f.type.name in _TIMES)
+    sources = (f.field_id for _, f in resolve_transforms(table.schema, json.loads(table.metadata.partition_by)))
+    return replace(wanted_of(table), always=frozenset((*times, *sources)))

@@ -1,0 +1,304 @@
+"""From one snapshot of the registry to what is to be rewritten: runs of adjacent partitions, and in them groups of small files."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakebed.core.compaction import (
+    TARGET_BYTES,
+    Budget,
+    Group,
+    GroupRow,
+    Reason,
+    count_outputs,
+    is_small,
+    leave,
+    plan_groups,
+    require_target,
+)
+from lakebed.core.names import TableName, require_instance
+from lakebed.core.partitions import Slice
+from lakebed.core.results import Rows
+from lakebed.core.slices import find_runs, span
+from lakebed.core.times import from_micros
+from lakebed.core.types import Primitive
+from lakebed.core.view_sets import find_definition
+from lakebed.registry.lake_tables import READABLE, list_versions
+from lakebed.registry.small_files import list_updated
+from lakebed.registry.view_sets import list_instances, list_live_files, list_pieces, merge_window, require_lake_table, version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lakebed.core.schema import Schema
+    from lakebed.core.slices import Piece
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.transaction import Reader
+    from lakebed.registry.view_sets import LiveFile
+
+LOCAL_BYTES = 2 << 30  # of input: what one swap rewrites in this process
+Files = dict[int, list["LiveFile"]]  # per partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """Partitions that become one: `rewriting` are its small files, `keeping` those that only change their partition."""
+
+    table: LakeTable
+    wanted: Slice
+    pieces: tuple[Piece, ...] = field(repr=False)
+    rewriting: tuple[LiveFile, ...] = field(repr=False)
+    keeping: tuple[LiveFile, ...] = field(repr=False)
+    combines: bool = False
+    target_bytes: int = TARGET_BYTES
+
+    @property
+    def rows(self) -> int:
+        return sum(piece.num_rows for piece in self.pieces)
+
+    @property
+    def rewriting_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.rewriting)
+
+    @property
+    def by_path(self) -> dict[str, list[LiveFile]]:
+        """What is rewritten, per partition path."""
+        found: dict[str, list[LiveFile]] = defaultdict(list)
+        for file in self.rewriting:
+            found[file.partition_path].append(file)
+        return dict(found)
+
+    @property
+    def needs_spark(self) -> bool:
+        """Whether no engine but Spark can do it."""
+        return self.combines or any(file.file_type != "parquet" for file in self.rewriting) or not can_sort(self.table)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPlan:
+    """What a compaction would do, and for every group of files why, or why not."""
+
+    table: str
+    target_bytes: int
+    runs: tuple[RunPlan, ...] = field(repr=False)
+    groups: Rows[GroupRow] = field(repr=False)
+
+    @property
+    def files(self) -> int:
+        return sum(len(run.rewriting) for run in self.runs)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(run.rewriting_bytes for run in self.runs)
+
+    def count(self, reason: Reason) -> int:
+        """Groups with this reason."""
+        return sum(group.reason == reason for group in self.groups)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionOptions:
+    """What is asked of a compaction. `partition` is a partition path, `hot_s` how long a slice is left alone after a write."""
+
+    target_bytes: int = TARGET_BYTES
+    partition: str | None = None
+    instance: str | None = None
+    max_files: int | None = None
+    max_bytes: int | None = None
+    hot_s: float = 0.0
+    has_spark: bool = False
+
+    def __post_init__(self) -> None:
+        require_target(self.target_bytes)
+        if self.instance is not None:
+            require_instance(self.instance)
+
+
+def plan_compaction(registry: Registry, name: str | TableName, options: CompactionOptions | None = None) -> CompactionPlan:
+    """The runs worth rewriting, from one snapshot of the registry; nothing is changed."""
+    asked = options or CompactionOptions()
+    cold_until = registry.now() - int(asked.hot_s * 1e6)
+    with registry.read() as reader:
+        found = read_runs(reader, name if isinstance(name, TableName) else TableName.parse(name), instance=asked.instance)
+        pieces = [piece for _, run in found.runs for piece in run]
+        updated = list_updated(reader, [piece.partition_id for piece in pieces]) if asked.hot_s > 0 else {}
+    planner = _Planner(found, asked, {p for p, at in updated.items() if at > cold_until})
+    planned = [part for instance, run in found.runs for part in planner.plan(instance, run)]
+    return CompactionPlan(
+        table=str(found.table.name),
+        target_bytes=asked.target_bytes,
+        runs=tuple(run for run, _ in planned if run is not None),
+        groups=Rows(GroupRow, [row for _, rows in planned for row in rows]),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundRuns:
+    """Every run of adjacent partitions of a table with its instance, the live files in them, and the versions that wrote them."""
+
+    table: LakeTable
+    versions: Mapping[str, LakeTable]
+    runs: tuple[tuple[str, tuple[Piece, ...]], ...]
+    files: Files
+
+    def files_of(self, pieces: Sequence[Piece]) -> list[LiveFile]:
+        return [file for piece in pieces for file in self.files.get(piece.partition_id, ())]
+
+    def make_run(self, instance: str, pieces: tuple[Piece, ...], chosen: Sequence[LiveFile], *, target_bytes: int) -> RunPlan:
+        """A run that rewrites `chosen`, or everything where partial results are combined."""
+        table, every = self.versions[pieces[0].schema_hash], self.files_of(pieces)
+        combines = len(pieces) > 1 and has_combine(table)
+        ids = {file.file_id for file in (every if combines else chosen)}
+        return RunPlan(
+            table=table,
+            wanted=Slice(table=table.name, instance=instance, insert_range=span(pieces)),
+            pieces=pieces,
+            rewriting=tuple(file for file in every if file.file_id in ids),
+            keeping=tuple(file for file in every if file.file_id not in ids),
+            combines=combines,
+            target_bytes=target_bytes,
+        )
+
+
+def read_runs(reader: Reader, name: TableName, *, instance: str | None, window_us: int | None = None) -> FoundRuns:
+    table = require_lake_table(reader, name)
+    instances = [instance] if instance is not None else list_instances(reader, table.table_id)
+    runs = tuple(
+        (one, run)
+        for one in instances
+        for run in find_runs(
+            list_pieces(reader, table.table_id, instance=one),
+            window_us=window_us or merge_window(table),
+            touching=table.row.kind == "view_set",
+        )
+    )
+    files: Files = defaultdict(list)
+    for file in list_live_files(reader, [piece.partition_id for _, run in runs for piece in run if piece.num_rows]):
+        files[file.partition_id].append(file)
+    versions = {v.schema_hash: version_of(table, v) for v in list_versions(reader, table.table_id) if v.standing in READABLE}
+    return FoundRuns(table=table, versions=versions, runs=runs, files=files)
+
+
+def has_combine(table: LakeTable) -> bool:
+    definition = find_definition(table.metadata.properties)
+    return definition is not None and definition.combine is not None
+
+
+def sort_columns(table: LakeTable) -> tuple[str, ...]:
+    """Physical names of the columns that files are sorted by: settings name a column as it was first called."""
+    return tuple(_physical(table.schema, name) for name in json.loads(table.metadata.sort_by))
+
+
+def can_sort(table: LakeTable) -> bool:
+    """Whether the in-process engine knows the order of what the table is sorted by: nested values have none there."""
+    kinds = {f.physical_name: f.type for f in table.schema.fields}
+    return all(isinstance(kinds[name], Primitive) for name in sort_columns(table))
+
+
+def _physical(schema: Schema, name: str) -> str:
+    return name if any(f.physical_name == name for f in schema.fields) else schema.require(name).physical_name
+
+
+Planned = tuple[RunPlan | None, list[GroupRow]]
+
+
+class _Planner:
+    """Judges one run after the other; limits are used up in the order of time."""
+
+    def __init__(self, found: FoundRuns, asked: CompactionOptions, hot: set[int]) -> None:
+        self._found, self._asked, self._hot = found, asked, hot
+        self._budget = Budget(files=asked.max_files, size_bytes=asked.max_bytes)
+
+    def plan(self, instance: str, run: tuple[Piece, ...]) -> Iterator[Planned]:
+        for is_hot, part in _split(run, self._hot):
+            if is_hot:
+                yield None, self._rows(instance, part, leave(self._judge(part), Reason.HOT))
+                continue
+            for stretch in self._cut(part):
+                yield self._plan_stretch(instance, stretch)
+
+    def _plan_stretch(self, instance: str, pieces: tuple[Piece, ...]) -> Planned:
+        groups = self._judge(pieces, self._budget)
+        chosen = [file for group in groups for file in group.chosen]
+        if not chosen:
+            return None, self._rows(instance, pieces, groups)
+        run = self._found.make_run(instance, _trim(pieces, chosen), chosen, target_bytes=self._asked.target_bytes)
+        if run.needs_spark and not self._asked.has_spark:
+            return None, self._rows(instance, pieces, leave(groups, Reason.NEEDS_SPARK))
+        return run, self._rows(instance, pieces, groups)
+
+    def _judge(self, pieces: Sequence[Piece], budget: Budget | None = None) -> list[Group[LiveFile]]:
+        files = self._found.files_of(pieces)
+        wanted = [f for f in files if self._asked.partition in {None, f.partition_path}]
+        readable = [f for f in wanted if self._asked.has_spark or f.file_type == "parquet"]
+        groups = plan_groups(readable, target_bytes=self._asked.target_bytes, budget=budget)
+        return [
+            *groups,
+            *_left(Reason.NEEDS_SPARK, [f for f in wanted if f not in readable]),
+            *_left(Reason.NOT_ASKED, [f for f in files if f not in wanted] if len(wanted) < len(files) else []),
+        ]
+
+    def _cut(self, pieces: tuple[Piece, ...]) -> Iterator[tuple[Piece, ...]]:
+        """Without Spark a swap is bounded: what one conflict can cost must be."""
+        if self._asked.has_spark:
+            yield pieces
+            return
+        start, size = 0, 0
+        for n, piece in enumerate(pieces):
+            small = sum(f.size_bytes for f in self._found.files_of([piece]) if is_small(f, target_bytes=self._asked.target_bytes))
+            if n > start and size + small > LOCAL_BYTES:
+                yield pieces[start:n]
+                start, size = n, 0
+            size += small
+        yield pieces[start:]
+
+    def _rows(self, instance: str, pieces: Sequence[Piece], groups: Sequence[Group[LiveFile]]) -> list[GroupRow]:
+        whole = span(pieces)
+        return [
+            GroupRow(
+                table=str(self._found.table.name),
+                instance=instance,
+                begin_insert_time=from_micros(whole.begin),
+                end_insert_time=from_micros(whole.end),
+                schema_hash=pieces[0].schema_hash,
+                partition_path=group.partition_path,
+                taken=group.reason.taken,
+                reason=group.reason.value,
+                files=len(group.chosen or group.files),
+                size_bytes=sum(f.size_bytes for f in group.chosen or group.files),
+                rows=sum(f.row_count for f in group.chosen or group.files),
+                files_after=self._files_after(group),
+            )
+            for group in groups
+        ]
+
+    def _files_after(self, group: Group[LiveFile]) -> int:
+        return count_outputs(group.chosen_bytes, target_bytes=self._asked.target_bytes) if group.chosen else len(group.files)
+
+
+def _left(reason: Reason, files: Sequence[LiveFile]) -> list[Group[LiveFile]]:
+    by_path: dict[str, list[LiveFile]] = defaultdict(list)
+    for file in files:
+        by_path[file.partition_path].append(file)
+    return [Group(partition_path=path, reason=reason, files=tuple(own)) for path, own in by_path.items()]
+
+
+def _split(run: tuple[Piece, ...], hot: set[int]) -> Iterator[tuple[bool, tuple[Piece, ...]]]:
+    """Stretches of pieces that are all hot or all cold: a merge may not reach across a slice that stays."""
+    start = 0
+    for n in range(1, len(run) + 1):
+        is_hot = run[start].partition_id in hot
+        if n == len(run) or (run[n].partition_id in hot) is not is_hot:
+            yield is_hot, run[start:n]
+            start = n
+
+
+def _trim(pieces: tuple[Piece, ...], chosen: Sequence[LiveFile]) -> tuple[Piece, ...]:
+    """From the first to the last partition that loses a file: the others need not move."""
+    touched = {file.partition_id for file in chosen}
+    places = [n for n, piece in enumerate(pieces) if piece.partition_id in touched]
+    return pieces[places[0] : places[-1] + 1]

@@ -1,0 +1,224 @@
+"""One run carried out: rewrite, compare, swap. Either all of it becomes true or nothing is left of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.compaction.engines import Order
+from lakebed.core import fingerprints
+from lakebed.core.errors import ConflictError, LakebedError, OutcomeUnknownError, RewriteMismatchError, StorageUnavailableError
+from lakebed.core.partitions import NewPartition
+from lakebed.parquet.rewriting import RowSum, Source, sum_files
+from lakebed.parquet.shaping import Shape
+from lakebed.registry.operations import DEFAULT_LEASE_US, Operation, open_operation, renew_operation
+from lakebed.registry.publish import publish_partition
+from lakebed.registry.small_files import COMPACT
+from lakebed.registry.view_sets import guard_files
+from lakebed.writing import new_op_id, roll_back
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from lakebed.compaction.engines import Engine, Rewriting
+    from lakebed.compaction.planning import RunPlan
+    from lakebed.core.times import TimeRange
+    from lakebed.parquet.capture import CapturedFile
+    from lakebed.registry.engine import Registry
+    from lakebed.storage.access import Storage
+
+logger = logging.getLogger(__name__)
+
+_RENEWALS_PER_LEASE = 3
+_SHOWN_CHARS = 1000
+
+
+def never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwappedRun:
+    """What became of one run. Rows differ only where partial results were combined; sizes are of what was rewritten."""
+
+    instance: str
+    insert_range: TimeRange
+    partitions: int
+    files_before: int
+    files_after: int
+    rows_before: int
+    rows_after: int
+    seconds: float
+    engine: str = ""
+    files_read: int = 0
+    files_written: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+
+def swap(
+    registry: Registry,
+    storage: Storage,
+    run: RunPlan,
+    engine: Engine,
+    *,
+    kind: str = COMPACT,
+    cancelled: Callable[[], bool] = never,
+    lease_us: int = DEFAULT_LEASE_US,
+) -> SwappedRun | None:
+    """Rewrite what is small, then swap. Raises a conflict, with nothing changed, when a partition or file of the run is gone.
+
+    None when it was cancelled, with nothing left. After an unknown outcome nothing is touched: recovery decides later.
+    """
+    began = time.monotonic()
+    with _operation(registry, storage, run, kind=kind, lease_us=lease_us) as work:
+        written: Sequence[CapturedFile] = ()
+        if run.rewriting:
+            done = engine.rewrite(Order(run=run, operation=work.operation, directory=work.directory), cancelled=cancelled)
+            if done is None or cancelled():
+                return None
+            _require_same_rows(storage, run, done)
+            written = done.files
+            storage.sync_tree(work.directory)
+        work.is_published = _publish(registry, run, work.operation, written)
+    return _tell(run, written, engine.name if run.rewriting else "", seconds=time.monotonic() - began)
+
+
+def _tell(run: RunPlan, written: Sequence[CapturedFile], engine: str, *, seconds: float) -> SwappedRun:
+    return SwappedRun(
+        instance=run.wanted.instance,
+        insert_range=run.wanted.insert_range,
+        partitions=len(run.pieces),
+        files_before=len(run.rewriting) + len(run.keeping),
+        files_after=len(written) + len(run.keeping),
+        rows_before=run.rows,
+        rows_after=sum(c.file.row_count for c in written) + sum(f.row_count for f in run.keeping),
+        seconds=seconds,
+        engine=engine,
+        files_read=len(run.rewriting),
+        files_written=len(written),
+        bytes_read=run.rewriting_bytes,
+        bytes_written=sum(c.file.size_bytes for c in written),
+    )
+
+
+def _publish(registry: Registry, run: RunPlan, operation: Operation, written: Sequence[CapturedFile]) -> bool:
+    """Victims are compared by partition and by file, under the table's lock: whoever changed one of them wins."""
+    known = [piece.source_data_hash for piece in run.pieces if piece.source_data_hash is not None]
+    times = [c.event_range for c in written if c.event_range is not None]
+    partition = NewPartition(
+        table=run.table.name,
+        schema_hash=run.table.schema_hash,
+        fingerprint=fingerprints.add(piece.fingerprint for piece in run.pieces),
+        files=tuple(c.file for c in written),
+        instance=run.wanted.instance,
+        insert_range=run.wanted.insert_range,
+        event_range=(min(low for low, _ in times), max(high for _, high in times)) if times else None,
+        source_data_hash=fingerprints.add(known) if len(known) == len(run.pieces) else None,
+        lookup_hash=run.pieces[0].lookup_hash,
+    )
+    ids = [piece.partition_id for piece in run.pieces]
+    guard = guard_files(run.table.name, partitions=ids, files=[f.file_id for f in (*run.rewriting, *run.keeping)])
+    keeping = frozenset(file.file_id for file in run.keeping)
+    publish_partition(registry, partition, operation, replacing=frozenset(ids), keeping=keeping, guard=guard)
+    return True
+
+
+# -- the same rows ----------------------------------------------------------------------------
+
+
+def _require_same_rows(storage: Storage, run: RunPlan, done: Rewriting) -> None:
+    """As many rows per partition path as are registered, and the same ones; combining makes others, on purpose."""
+    if run.combines:
+        return
+    expected = Counter({path: sum(f.row_count for f in files) for path, files in run.by_path.items()})
+    found: Counter[str] = Counter()
+    for captured in done.files:
+        found[captured.file.partition_path] += captured.file.row_count
+    if expected != found:
+        raise RewriteMismatchError(str(run.wanted), expected=expected.total(), found=found.total())
+    shape = Shape(run.table.schema)
+    before = done.before or sum_files(storage, [Source(path=f.path, size_bytes=f.size_bytes) for f in run.rewriting], shape)
+    after = done.after or sum_files(storage, [Source(path=c.file.path, size_bytes=c.file.size_bytes) for c in done.files], shape)
+    _require_equal(run, before, after)
+
+
+def _require_equal(run: RunPlan, before: RowSum, after: RowSum) -> None:
+    if before != after:
+        raise RewriteMismatchError(str(run.wanted), expected=before.rows, found=after.rows, other_rows=before.rows == after.rows)
+
+
+# -- the operation ----------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Work:
+    operation: Operation
+    directory: str
+    is_published: bool = False
+
+
+@contextmanager
+def _operation(registry: Registry, storage: Storage, run: RunPlan, *, kind: str, lease_us: int) -> Iterator[_Work]:
+    """The intent before the first byte, its lease kept alive; a block that raises or publishes nothing leaves nothing."""
+    if storage.find_marker() is None:  # the directories would be made anew, below an empty mount point
+        message = f"the warehouse {storage.paths.root} has no marker: mount it, or restore the marker; nothing was written"
+        raise StorageUnavailableError(message)
+    table, op_id = run.table, new_op_id(registry)
+    directory = storage.paths.operation_directory(table.table_id, table.name, op_id)
+    operation = Operation(op_id=op_id, kind=kind, has_intent=True, staging_path=directory)
+    open_operation(registry, table.name, operation, lease_us=lease_us)
+    work = _Work(operation, directory)
+    error = "nothing was published"
+    try:
+        with _heartbeat(registry, op_id, lease_us):
+            yield work
+    except OutcomeUnknownError:
+        work.is_published = True  # nobody knows: nothing here may undo it
+        raise
+    except BaseException as exc:
+        error = f"{type(exc).__name__}: {exc}"[:_SHOWN_CHARS]
+        raise
+    finally:
+        if not work.is_published:
+            _undo(registry, storage, run, work, error=error)
+
+
+def _undo(registry: Registry, storage: Storage, run: RunPlan, work: _Work, *, error: str) -> None:
+    """The first error is the one to tell: what cannot be undone now, recovery undoes when the lease has ended."""
+    try:
+        roll_back(registry, storage, run.table, work.operation.op_id, work.directory, error=error)
+        storage.delete_tree(work.directory)  # tasks of an aborted job end a little later than the job
+    except ConflictError:
+        pass  # interrupted behind its commit, or recovered by another: nothing is ours to undo
+    except LakebedError as exc:
+        extra = {"action": "roll_back", "table": str(run.table.name), "op_id": work.operation.op_id, "reason": str(exc)}
+        logger.warning("a failed rewrite could not be undone yet; recovery will", extra=extra)
+
+
+@contextmanager
+def _heartbeat(registry: Registry, op_id: str, lease_us: int) -> Iterator[None]:
+    """Renews the lease for as long as the block runs; a registry that is away is asked again, a lost operation is not."""
+    done = threading.Event()
+
+    def beat() -> None:
+        while not done.wait(lease_us / 1e6 / _RENEWALS_PER_LEASE):
+            try:
+                renew_operation(registry, op_id, lease_us=lease_us)
+            except ConflictError:
+                return
+            except LakebedError as exc:
+                logger.warning("a lease could not be renewed", extra={"action": "renew", "op_id": op_id, "reason": str(exc)})
+
+    thread = threading.Thread(target=beat, name=f"lakebed-heartbeat-{op_id[-6:]}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

@@ -1,0 +1,56 @@
+"""The Iceberg updater: events wake it, the committer makes Iceberg true."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, assert_never
+
+from lakebed.core.events import SUBSCRIPTIONS, Component
+from lakebed.core.rows import TableFiles, TableMetadata
+from lakebed.registry.sealing import read_mark
+
+if TYPE_CHECKING:
+    from lakebed.core.events import Event, RegistryTable
+    from lakebed.iceberg.committer import Committer
+    from lakebed.registry.engine import Registry
+
+
+class IcebergUpdater:
+    """One snapshot to the newest sealed group, however many events woke it: those it has passed cost nothing."""
+
+    def __init__(self, registry: Registry, committer: Committer) -> None:
+        self._registry, self._committer = registry, committer
+        self._reached: dict[int, int] = {}
+        self._guard = threading.Lock()
+
+    def get_subscribed_tables(self) -> frozenset[RegistryTable]:
+        return SUBSCRIPTIONS[Component.ICEBERG_UPDATER]
+
+    def on_health(self) -> None:
+        self._committer.catalog.ping()
+
+    def on_refresh(self, table_id: int) -> int:
+        """The mark is read first: what comes behind it is delivered again, and changes nothing."""
+        mark = read_mark(self._registry, table_id)
+        self._committer.refresh(table_id)
+        return mark
+
+    def on_event(self, event: Event[TableFiles | TableMetadata]) -> None:
+        match event.data:
+            case TableFiles(added_group=None):
+                pass  # pending: sealing is the snapshotter's decision
+            case TableFiles():
+                self._advance(event.table_id, max(event.data.added_group or 0, event.data.removed_group or 0))
+            case TableMetadata(standing="serving"):
+                self._committer.evolve(event.table_id)
+            case TableMetadata():
+                pass  # a version that is staged or was served before changes nothing in Iceberg
+            case unreachable:
+                assert_never(unreachable)
+
+    def _advance(self, table_id: int, group: int) -> None:
+        if group <= self._reached.get(table_id, -1):
+            return
+        done = self._committer.advance(table_id)
+        with self._guard:
+            self._reached[table_id] = max(self._reached.get(table_id, -1), group if done is None else done.group)

@@ -1,0 +1,234 @@
+"""The Iceberg catalog: one pointer per table, moved by compare-and-swap under a fence.
+
+On PostgreSQL it lies in the registry's database, on SQLite in a file beside it. Its two tables are those of PyIceberg's
+SqlCatalog and of Java's JDBC catalog, so every engine can read it; only the committer writes.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
+from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import QueuePool
+
+from lakebed.core.errors import LeaseLostError, OutcomeUnknownError, RegistryUnavailableError
+from lakebed.iceberg.private import catalog_tables, start_catalog
+from lakebed.registry.filelock import FileLock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyiceberg.table import CommitTableResponse, Table
+    from pyiceberg.table.update import TableRequirement, TableUpdate
+    from sqlalchemy import Connection
+
+    from lakebed.core.names import TableName
+    from lakebed.registry.engine import Registry
+    from lakebed.storage.access import Storage
+
+CATALOG_NAME = "lakebed"  # rows are keyed by it: never rename
+_CREATE_LOCK = 7_521_904  # PostgreSQL: two processes must not create the tables at once
+_PRAGMAS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA mmap_size=0", "PRAGMA cell_size_check=ON")
+_FENCE_TABLE = """CREATE TABLE IF NOT EXISTS lakebed_fence (table_namespace VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL,
+epoch BIGINT NOT NULL, PRIMARY KEY (table_namespace, table_name))"""
+_KEY = {"catalog": CATALOG_NAME}
+_WHERE = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
+_FIND = f"SELECT metadata_location, previous_metadata_location FROM iceberg_tables WHERE {_WHERE}"
+_SWAP = f"UPDATE iceberg_tables SET metadata_location = :new, previous_metadata_location = :old WHERE {_WHERE} AND metadata_location = :old"
+_FORCE = f"UPDATE iceberg_tables SET metadata_location = :new, previous_metadata_location = NULL WHERE {_WHERE}"
+_ADD = """INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location, previous_metadata_location, iceberg_type)
+VALUES (:catalog, :namespace, :name, :new, NULL, 'TABLE') ON CONFLICT DO NOTHING"""
+_ADD_NAMESPACE = """INSERT INTO iceberg_namespace_properties (catalog_name, namespace, property_key, property_value)
+VALUES (:catalog, :namespace, 'exists', 'true') ON CONFLICT DO NOTHING"""
+_RAISE = """INSERT INTO lakebed_fence (table_namespace, table_name, epoch) VALUES (:namespace, :name, 1)
+ON CONFLICT (table_namespace, table_name) DO UPDATE SET epoch = lakebed_fence.epoch + 1 RETURNING epoch"""
+_EPOCH = "SELECT epoch FROM lakebed_fence WHERE table_namespace = :namespace AND table_name = :name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pointer:
+    """Where a table's metadata lies, and where it lay before; None for a row that names nothing."""
+
+    location: str | None
+    previous: str | None
+
+
+class LakeCatalog(SqlCatalog):
+    """Readable like any SqlCatalog; its pointers move only by `swap`, for the owner of the fence."""
+
+    def __init__(self, engine: Engine, *, shown_url: str, lock: FileLock | None, properties: dict[str, str]) -> None:
+        self.shown_url, self._lock = shown_url, lock
+        with _translated(shown_url):
+            _create_tables(engine)
+        start_catalog(self, CATALOG_NAME, engine, properties)
+
+    def find_pointer(self, name: TableName) -> Pointer | None:
+        with _translated(self.shown_url), self._reading() as connection:
+            row = connection.execute(text(_FIND), _params(name)).one_or_none()
+        return None if row is None else Pointer(location=row[0], previous=row[1])
+
+    def ping(self) -> None:
+        """Returns at once when the catalog answers, raises when not."""
+        with _translated(self.shown_url), self._reading() as connection:
+            connection.execute(text("SELECT 1 FROM lakebed_fence LIMIT 1"))
+
+    def raise_fence(self, name: TableName) -> int:
+        """Become the owner: nobody who read the table before can move its pointer any more."""
+        with _translated(self.shown_url), self._writing() as connection:
+            return int(connection.execute(text(_RAISE), _params(name)).scalar_one())
+
+    def swap(self, name: TableName, *, old: str | None, new: str, epoch: int, force: bool = False) -> bool:
+        """Point to `new` if the fence is still at `epoch` and the pointer still at `old`; False when the pointer moved.
+
+        `force` replaces a pointer whatever it says, for a table that is rebuilt. A lost answer is looked up under the
+        fence's lock, which waits for the transaction in doubt to end.
+        """
+        params = {**_params(name), "old": old, "new": new}
+        sent = False
+        try:
+            with self._writing() as connection:
+                self._require_epoch(connection, name, epoch)
+                moved = self._move(connection, params, force=force)
+                sent = True
+        except SQLAlchemyError as exc:
+            if not sent:
+                raise _unavailable(self.shown_url, exc) from exc
+            return self._settle(name, new, cause=exc)
+        return moved
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """Always refused: the registry decides what a table holds."""
+        del requirements, updates
+        message = f"{'.'.join(table.name())} follows Lakebed's registry: insert, retire or evolve it through Lakebed"
+        raise CommitFailedException(message)
+
+    def close(self) -> None:
+        """On SQLite under the writers' lock, because the last close checkpoints."""
+        if self._lock is None:
+            self.engine.dispose()
+            return
+        with _held(self._lock):
+            self.engine.dispose()
+
+    def _move(self, connection: Connection, params: dict[str, Any], *, force: bool) -> bool:
+        connection.execute(text(_ADD_NAMESPACE), {"catalog": params["catalog"], "namespace": params["namespace"]})
+        if params["old"] is None or force:
+            added = connection.execute(text(_ADD), params).rowcount == 1
+            return added or (force and connection.execute(text(_FORCE), params).rowcount == 1)
+        return connection.execute(text(_SWAP), params).rowcount == 1
+
+    def _require_epoch(self, connection: Connection, name: TableName, epoch: int) -> None:
+        locking = f"{_EPOCH} FOR UPDATE" if self.engine.dialect.name == "postgresql" else _EPOCH
+        found = connection.execute(text(locking), _params(name)).scalar_one_or_none()
+        if found != epoch:
+            raise LeaseLostError(f"iceberg/{name}", epoch=epoch)
+
+    def _settle(self, name: TableName, new: str, *, cause: BaseException) -> bool:
+        try:
+            with self._writing() as connection:
+                locking = f"{_EPOCH} FOR UPDATE" if self.engine.dialect.name == "postgresql" else _EPOCH
+                connection.execute(text(locking), _params(name))
+                row = connection.execute(text(_FIND), _params(name)).one_or_none()
+        except SQLAlchemyError:
+            raise OutcomeUnknownError(f"of the Iceberg commit {new}") from cause
+        return row is not None and row[0] == new
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        """SQLite: behind the lock file and BEGIN IMMEDIATE. PostgreSQL: READ COMMITTED, rows are locked one by one."""
+        if self._lock is None:
+            with self.engine.begin() as connection:
+                yield connection
+            return
+        with _held(self._lock), self._reading() as connection:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.exec_driver_sql("COMMIT")
+            except BaseException:
+                with suppress(SQLAlchemyError):
+                    connection.exec_driver_sql("ROLLBACK")
+                raise
+
+
+def open_catalog(registry: Registry, storage: Storage) -> LakeCatalog:
+    """The catalog that belongs to this registry, created where there is none."""
+    url = make_url(registry.backend.catalog_url)
+    properties = {"warehouse": storage.paths.root}
+    if url.drivername != "sqlite":
+        engine = create_engine(url, pool_pre_ping=True, connect_args={"prepare_threshold": None})
+        return LakeCatalog(engine, shown_url=url.render_as_string(hide_password=True), lock=None, properties=properties)
+    path = Path(url.database or "")
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    engine = create_engine(
+        url,
+        poolclass=QueuePool,
+        connect_args={"timeout": registry.backend.timeout_s, "check_same_thread": False, "isolation_level": None},
+    )
+    event.listen(engine, "connect", _set_pragmas)
+    lock = FileLock(Path(f"{path}.lock"), timeout_s=registry.backend.timeout_s)
+    return LakeCatalog(engine, shown_url=str(url), lock=lock, properties=properties)
+
+
+def _set_pragmas(connection: Any, _: object) -> None:
+    for pragma in _PRAGMAS:
+        connection.execute(pragma)
+
+
+def _create_tables(engine: Engine) -> None:
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _CREATE_LOCK})
+        else:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        catalog_tables().create_all(connection)
+        connection.execute(text(_FENCE_TABLE))
+        if engine.dialect.name != "postgresql":
+            connection.exec_driver_sql("COMMIT")
+
+
+@contextmanager
+def _held(lock: FileLock) -> Iterator[None]:
+    lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _params(name: TableName) -> dict[str, Any]:
+    return {**_KEY, "namespace": name.database, "name": name.name}
+
+
+@contextmanager
+def _translated(where: str) -> Iterator[None]:
+    try:
+        yield
+    except SQLAlchemyError as exc:
+        _raise_unavailable(where, exc)
+
+
+def _raise_unavailable(where: str, exc: SQLAlchemyError) -> NoReturn:
+    raise _unavailable(where, exc) from exc
+
+
+def _unavailable(where: str, exc: SQLAlchemyError) -> RegistryUnavailableError:
+    told = exc.orig if isinstance(exc, DBAPIError) else exc
+    lines = str(told).strip().splitlines()
+    return RegistryUnavailableError(f"the Iceberg catalog {where} failed: {lines[0][:200] if lines else type(told).__name__}")

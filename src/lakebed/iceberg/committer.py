@@ -1,0 +1,334 @@
+"""The one committer of a table: moves Iceberg to the newest sealed group in one snapshot, exactly once.
+
+Where the table stands is read from the table itself, in a property that the same commit set, so a redelivery, a lost
+answer or a crash between the commit and the registry changes nothing: the next call finds what is true and goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.core.errors import (
+    CorruptionError,
+    FileMissingError,
+    ForeignCommitError,
+    IcebergDriftError,
+    LakebedError,
+    LeaseLostError,
+    OutcomeUnknownError,
+)
+from lakebed.core.names import TableName
+from lakebed.iceberg.commit import Change, SnapshotWriter, Written
+from lakebed.iceberg.data_files import FileWriter
+from lakebed.iceberg.locations import MetadataFiles, parse_version, to_uri
+from lakebed.iceberg.manifest_store import ManifestStore
+from lakebed.iceberg.metadata import add_snapshot, apply_wishes, evolve, is_ours, read_group, succeed
+from lakebed.iceberg.opening import Base, TableOpener
+from lakebed.iceberg.partitions import make_partitioning
+from lakebed.iceberg.settling import Settler
+from lakebed.iceberg.state import TableState, read_state, read_whole
+from lakebed.registry.footers import load_footers
+from lakebed.registry.groups import list_files_at_group
+from lakebed.registry.lake_tables import find_row
+from lakebed.registry.leases import require_epoch
+from lakebed.registry.snapshots import set_state, sum_at_group
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyiceberg.table.metadata import TableMetadataV2
+
+    from lakebed.iceberg.catalog import LakeCatalog
+    from lakebed.iceberg.manifests import ManifestFormat
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.leases import Lease
+    from lakebed.storage.access import Storage
+
+logger = logging.getLogger(__name__)
+
+_BROKEN = (FileMissingError, CorruptionError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advanced:
+    """What one commit made true; `snapshot_id` is None when only schema, properties or retention changed."""
+
+    table_id: int
+    table: str
+    group: int
+    snapshot_id: int | None
+    operation: str | None
+    added: int
+    removed: int
+    metadata_location: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """The manifests beside the registry at the group that the table claims; both empty when they agree."""
+
+    group: int
+    files: int
+    missing: tuple[str, ...]
+    extra: tuple[str, ...]
+
+    @property
+    def clean(self) -> bool:
+        return not self.missing and not self.extra
+
+
+class _Owned:
+    """A table as this process owns it: the fence's epoch, and whether the registry knows all that was committed."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.epoch: int | None = None
+        self.is_settled = False
+
+
+class Committer:
+    """Tables in parallel, one table by one thread at a time. `lease` is asked for whenever ownership is in doubt."""
+
+    def __init__(
+        self, registry: Registry, storage: Storage, catalog: LakeCatalog, *, lease: Callable[[], Lease | None] = lambda: None
+    ) -> None:
+        self.registry, self.storage, self.catalog = registry, storage, catalog
+        self.store = ManifestStore(storage)
+        self._opener = TableOpener(registry, storage, catalog)
+        self._settler = Settler(registry=registry, storage=storage, store=self.store)
+        self._lease = lease
+        self._owned: dict[int, _Owned] = {}
+        self._guard = threading.Lock()
+
+    def advance(self, table_id: int) -> Advanced | None:
+        """Bring the table to the newest sealed group, schema and wishes; None when it is there already, or dropped."""
+        with self._owning(table_id) as owned:
+            return self._advance(table_id, owned)
+
+    def evolve(self, table_id: int) -> Advanced | None:
+        """The same move: a schema, a tag and a file travel together."""
+        return self.advance(table_id)
+
+    def refresh(self, table_id: int) -> Advanced | None:
+        """Advance, then compare Iceberg's totals with the registry's; where they differ, or nothing can be read, make them equal."""
+        with self._owning(table_id) as owned:
+            try:
+                done = self._advance(table_id, owned)
+                if self._agrees(table_id):
+                    return done
+            except ForeignCommitError:
+                raise
+            except _BROKEN as exc:
+                logger.warning("iceberg table rebuilt", extra={"action": "rebuild", "table_id": table_id, "reason": str(exc)})
+                return self._rebuild(table_id, owned)
+            return self._resync(table_id, owned) or done
+
+    def rebuild(self, table_id: int) -> Advanced | None:
+        """A new Iceberg table from the registry alone; its earlier snapshots are given up."""
+        with self._owning(table_id) as owned:
+            return self._rebuild(table_id, owned)
+
+    def verify(self, table_id: int) -> Verified | None:
+        """Read every manifest of the current snapshot and compare it with the registry; None where there is no table."""
+        row = find_row(self.registry, table_id)
+        base = None if row is None else self._opener.find(TableName(row.database, row.name))
+        if base is None:
+            return None
+        group = read_group(base.metadata)
+        held = self._held(base.metadata)
+        wanted = {to_uri(f.file_path) for f in list_files_at_group(self.registry, table_id, group)}
+        return Verified(group=group, files=len(held), missing=tuple(sorted(wanted - held)), extra=tuple(sorted(held - wanted)))
+
+    # -- one table, under its lock --------------------------------------------------------------
+
+    def _advance(self, table_id: int, owned: _Owned) -> Advanced | None:
+        base = self._open(table_id, owned)
+        if base is None:
+            return None
+        since = read_group(base.metadata)
+        state = read_state(self.registry, self.storage.paths, table_id, since=since)
+        if state is None:
+            return None
+        self._require_lineage(state, base)
+        if since < state.row.committed_group:  # an older catalog came back: rows of files that left since may be gone
+            return self._resync(table_id, owned)
+        return self._move(state, base, owned, removed=frozenset(to_uri(f.file_path) for f in state.step.removed))
+
+    def _resync(self, table_id: int, owned: _Owned) -> Advanced | None:
+        base = self._open(table_id, owned)
+        if base is None:
+            return None
+        held = self._held(base.metadata)
+        state = read_whole(self.registry, self.storage.paths, table_id, held=held)
+        if state is None:
+            return None
+        self._require_lineage(state, base)
+        wanted = {to_uri(f.file_path) for f in list_files_at_group(self.registry, table_id, state.row.last_group)}
+        return self._move(state, base, owned, removed=frozenset(held - wanted))
+
+    def _rebuild(self, table_id: int, owned: _Owned) -> Advanced | None:
+        state = read_state(self.registry, self.storage.paths, table_id, since=0)
+        if state is None:
+            return None
+        epoch = self._own(state.name, owned)
+        base = self._opener.create(state, epoch=epoch, over=True)
+        owned.is_settled = False
+        return self._move(state, base, owned, removed=frozenset())
+
+    def _open(self, table_id: int, owned: _Owned) -> Base | None:
+        """The table as its pointer has it, made where there is none."""
+        state = read_state(self.registry, self.storage.paths, table_id, since=None) if owned.epoch is None else None
+        if owned.epoch is None and state is None:
+            return None
+        row = find_row(self.registry, table_id) if state is None else state.row
+        if row is None or row.dropped_at is not None:
+            return None
+        name = TableName(row.database, row.name)
+        epoch = self._own(name, owned)
+        found = self._opener.find_intact(name, table_id)
+        if found is not None:
+            return found
+        owned.is_settled = False
+        state = state or read_state(self.registry, self.storage.paths, table_id, since=None)
+        return None if state is None else self._opener.restore(state, epoch=epoch)
+
+    def _own(self, name: TableName, owned: _Owned) -> int:
+        """Raise the fence before the first read; only then see whether the lease is still ours, because nobody can pass it later."""
+        if owned.epoch is None:
+            epoch = self.catalog.raise_fence(name)
+            if (lease := self._lease()) is not None:
+                with self.registry.write() as tx:
+                    require_epoch(tx, lease)
+            owned.epoch, owned.is_settled = epoch, False
+        return owned.epoch
+
+    def _require_lineage(self, state: TableState, base: Base) -> None:
+        if not is_ours(base.metadata):
+            raise ForeignCommitError(str(state.name), snapshot_id=base.metadata.current_snapshot_id, location=base.location)
+        if (group := read_group(base.metadata)) > state.row.last_group:
+            raise IcebergDriftError(
+                str(state.name), problem=f"Iceberg holds group {group}, the registry drew {state.row.last_group} so far"
+            )
+
+    def _move(self, state: TableState, base: Base, owned: _Owned, *, removed: frozenset[str]) -> Advanced | None:
+        now_ms = self.registry.now() // 1000
+        files = MetadataFiles(self.storage, self.storage.paths.metadata_directory(state.table_id, state.name), {})
+        try:
+            target, written = self._build(state, base, files, removed=removed, now_ms=now_ms)
+            if target is base.metadata:
+                self._settle(state, base, base, owned)
+                return None
+            after = self._swap(state, base, target, files, owned, now_ms=now_ms)
+        except OutcomeUnknownError:
+            raise
+        except BaseException:
+            with suppress(LakebedError):
+                files.sweep()
+            raise
+        self._settle(state, base, after, owned)
+        return _advanced(state, after, written)
+
+    def _build(
+        self, state: TableState, base: Base, files: MetadataFiles, *, removed: frozenset[str], now_ms: int
+    ) -> tuple[TableMetadataV2, Written | None]:
+        """Everything but the metadata file itself; the base's own metadata when there is nothing to do."""
+        target = evolve(base.metadata, state.wanted)
+        group = state.row.last_group
+        is_respecced = target.default_spec_id != base.metadata.default_spec_id and base.metadata.current_snapshot_id is not None
+        written = None
+        if group > read_group(base.metadata) or state.step.added or removed or is_respecced:
+            form = self._form(state, target)
+            change = self._change(state, form, removed)
+            writer = SnapshotWriter(files=files, store=self.store, form=form, metadata=target, now_ms=now_ms)
+            written = writer.write(change, table=str(state.name))
+            target = add_snapshot(target, written.snapshot, group=group)
+        return apply_wishes(target, state.wanted.wishes), written
+
+    def _form(self, state: TableState, target: TableMetadataV2) -> ManifestFormat:
+        wanted = state.wanted
+        partitioning = make_partitioning(
+            wanted.schema, wanted.partition_by, with_instance=wanted.with_instance, spec_id=target.default_spec_id
+        )
+        return self._opener.form(partitioning, target.schema())
+
+    def _change(self, state: TableState, form: ManifestFormat, removed: frozenset[str]) -> Change:
+        writer = FileWriter(
+            schema=state.wanted.schema,
+            partitioning=form.partitioning,
+            partition_names=form.partition_names,
+            always=state.always_measured,
+        )
+        footers = load_footers(self.registry, [f.file_path for f in state.step.added])
+        added = tuple(writer.describe(f, footers.pop(f.file_path), state.instance_of(f)) for f in state.step.added)
+        return Change(added=added, removed=removed, kinds=state.kinds, group=state.row.last_group)
+
+    def _swap(self, state: TableState, base: Base, target: TableMetadataV2, files: MetadataFiles, owned: _Owned, *, now_ms: int) -> Base:
+        final = succeed(target, previous=base.metadata, location=base.location, now_ms=now_ms)
+        location = files.write_metadata(parse_version(base.location) + 1, self._opener.dump(final))
+        epoch = self._own(state.name, owned)
+        if not self.catalog.swap(state.name, old=base.location, new=location, epoch=epoch):
+            raise LeaseLostError(f"iceberg/{state.name}", epoch=epoch)
+        self._opener.remember(location, final)
+        return Base(metadata=final, location=location)
+
+    def _settle(self, state: TableState, before: Base, after: Base, owned: _Owned) -> None:
+        if owned.is_settled and before is after:
+            return
+        known, owned.is_settled = owned.is_settled, False
+        self._settler.settle(state, before=before, after=after, known=known, lease=self._lease())
+        owned.is_settled = True
+
+    def _held(self, metadata: TableMetadataV2) -> frozenset[str]:
+        snapshot = metadata.current_snapshot()
+        manifests = () if snapshot is None else self.store.load_list(snapshot.manifest_list)
+        entries = (entry for manifest in manifests if manifest.live_files for entry in self.store.load_entries(manifest))
+        return frozenset(entry["data_file"]["file_path"] for entry in entries)
+
+    def _agrees(self, table_id: int) -> bool:
+        """By totals of the manifest list, without opening a manifest."""
+        row = find_row(self.registry, table_id)
+        base = None if row is None else self._opener.find(TableName(row.database, row.name))
+        if base is None:
+            return True
+        snapshot = base.metadata.current_snapshot()
+        manifests = () if snapshot is None else self.store.load_list(snapshot.manifest_list)
+        totals = sum_at_group(self.registry, table_id, read_group(base.metadata))
+        return (totals.files, totals.rows) == (sum(m.live_files for m in manifests), sum(m.live_rows for m in manifests))
+
+    @contextmanager
+    def _owning(self, table_id: int) -> Iterator[_Owned]:
+        with self._guard:
+            owned = self._owned.setdefault(table_id, _Owned())
+        with owned.lock:
+            try:
+                yield owned
+            except ForeignCommitError:
+                self._degrade(table_id)
+                raise
+            except BaseException:
+                owned.epoch = None  # whatever it was, the next call looks at everything anew
+                raise
+
+    def _degrade(self, table_id: int) -> None:
+        row = find_row(self.registry, table_id)
+        if row is not None and row.dropped_at is None:
+            with self.registry.write([table_id]) as tx:
+                set_state(tx, TableName(row.database, row.name), "degraded")
+
+
+def _advanced(state: TableState, after: Base, written: Written | None) -> Advanced:
+    snapshot = None if written is None else written.snapshot
+    return Advanced(
+        table_id=state.table_id,
+        table=str(state.name),
+        group=state.row.last_group,
+        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+        operation=None if snapshot is None or snapshot.summary is None else snapshot.summary.operation.value,
+        added=0 if written is None else written.added,
+        removed=0 if written is None else written.removed,
+        metadata_location=after.location,
+    )

@@ -1,0 +1,79 @@
+"""Between paths as the registry keeps them and locations as Iceberg's metadata spells them.
+
+`/a/b` is `file:///a/b` there, unescaped: PyIceberg, DuckDB, Polars, Daft and Spark all read it so. Object stores
+have one spelling on both sides.
+"""
+
+from __future__ import annotations
+
+import gzip
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from lakebed.core.errors import FileChangedError
+
+if TYPE_CHECKING:
+    from lakebed.storage.access import Storage
+
+_FILE = "file://"
+_GZIP_LEVEL = 3  # measured: half the time of the default for a tenth more bytes
+METADATA_SUFFIX = ".gz.metadata.json"  # the one spelling of gzip that PyIceberg, DuckDB and Java all know
+
+
+def to_uri(path: str) -> str:
+    return f"{_FILE}{path}" if path.startswith("/") else path
+
+
+def from_uri(uri: str) -> str:
+    return uri.removeprefix(_FILE)
+
+
+def parse_version(location: str) -> int:
+    """The number that a metadata file's name begins with; 0 where it has none."""
+    number = location.rpartition("/")[2].partition("-")[0]
+    return int(number) if number.isascii() and number.isdigit() else 0
+
+
+def new_uuid() -> UUID:
+    return UUID(bytes=secrets.token_bytes(16), version=4)
+
+
+@dataclass(slots=True)
+class MetadataFiles:
+    """Reads and writes the metadata of one table; remembers what it wrote, so that a refused commit can be swept."""
+
+    storage: Storage
+    directory: str
+    written: dict[str, int]
+
+    def write(self, name: str, content: bytes) -> str:
+        """A new, durable file; its location. A name that is taken is refused, never overwritten."""
+        path = f"{self.directory}/{name}"
+        self.storage.create_exclusive(path, content)
+        self.written[path] = len(content)
+        return to_uri(path)
+
+    def write_metadata(self, version: int, text: str) -> str:
+        return self.write(f"{version:05d}-{new_uuid()}{METADATA_SUFFIX}", gzip.compress(text.encode(), _GZIP_LEVEL, mtime=0))
+
+    def sweep(self) -> None:
+        """Delete what was written: only when it is certain that nothing refers to it."""
+        self.storage.delete(list(self.written))
+        self.written.clear()
+
+
+def read_file(storage: Storage, location: str) -> bytes:
+    with storage.open_input(from_uri(location)) as source:
+        return source.read()
+
+
+def read_metadata_text(storage: Storage, location: str) -> str:
+    content = read_file(storage, location)
+    if not location.endswith(METADATA_SUFFIX):
+        return content.decode()
+    try:
+        return gzip.decompress(content).decode()
+    except (OSError, EOFError, UnicodeDecodeError) as exc:
+        raise FileChangedError(from_uri(location), reason="it is no gzip of UTF-8 text any more") from exc

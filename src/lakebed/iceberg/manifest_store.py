@@ -1,0 +1,103 @@
+"""Manifests at hand: files never change once written, so what was read or written stays true."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from lakebed.iceberg.locations import read_file
+from lakebed.iceberg.manifests import decode_list, decode_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from lakebed.iceberg.manifests import Entry, Manifest
+    from lakebed.storage.access import Storage
+
+T = TypeVar("T")
+MAX_PATHS = 400_000
+MAX_LINES = 200_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreCounters:
+    hits: int
+    misses: int
+    weight: int
+
+
+class BoundedCache(Generic[T]):
+    """The least recently used values go first; a value weighs what it says. Threads may share it."""
+
+    def __init__(self, max_weight: int) -> None:
+        self._max, self._weight = max_weight, 0
+        self._hits = self._misses = 0
+        self._values: OrderedDict[str, tuple[T, int]] = OrderedDict()
+        self._guard = threading.Lock()
+
+    def load(self, key: str, read: Callable[[], tuple[T, int]]) -> T:
+        """The value of `key`; `read` gives it and its weight, outside of the lock."""
+        with self._guard:
+            known = self._values.get(key)
+            self._hits, self._misses = self._hits + (known is not None), self._misses + (known is None)
+            if known is not None:
+                self._values.move_to_end(key)
+                return known[0]
+        value, weight = read()
+        self.add(key, value, weight)
+        return value
+
+    def add(self, key: str, value: T, weight: int) -> None:
+        with self._guard:
+            if key in self._values:
+                return
+            self._values[key] = (value, weight)
+            self._weight += weight
+            while self._weight > self._max and len(self._values) > 1:
+                _, (_, gone) = self._values.popitem(last=False)
+                self._weight -= gone
+
+    @property
+    def counters(self) -> StoreCounters:
+        with self._guard:
+            return StoreCounters(hits=self._hits, misses=self._misses, weight=self._weight)
+
+
+class ManifestStore:
+    """Manifest lists and, per manifest, the paths it holds, so that a removal opens only the manifests it must rewrite."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._lists: BoundedCache[tuple[Manifest, ...]] = BoundedCache(MAX_LINES)
+        self._paths: BoundedCache[frozenset[str]] = BoundedCache(MAX_PATHS)
+
+    def load_list(self, location: str) -> tuple[Manifest, ...]:
+        return self._lists.load(location, lambda: self._read_list(location))
+
+    def load_entries(self, manifest: Manifest) -> list[Entry]:
+        """Live entries, read anew: they are many and rarely needed."""
+        return decode_manifest(read_file(self._storage, manifest.manifest_path), manifest)
+
+    def load_paths(self, manifest: Manifest) -> frozenset[str]:
+        return self._paths.load(manifest.manifest_path, lambda: self._read_paths(manifest))
+
+    def remember_list(self, location: str, manifests: tuple[Manifest, ...]) -> None:
+        self._lists.add(location, manifests, len(manifests))
+
+    def remember_paths(self, location: str, paths: Iterable[str]) -> None:
+        held = frozenset(paths)
+        self._paths.add(location, held, len(held))
+
+    @property
+    def counters(self) -> StoreCounters:
+        return self._lists.counters
+
+    def _read_list(self, location: str) -> tuple[tuple[Manifest, ...], int]:
+        lines = decode_list(read_file(self._storage, location), location)
+        return lines, len(lines)
+
+    def _read_paths(self, manifest: Manifest) -> tuple[frozenset[str], int]:
+        paths = frozenset(entry["data_file"]["file_path"] for entry in self.load_entries(manifest))
+        return paths, len(paths)

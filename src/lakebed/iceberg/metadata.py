@@ -1,0 +1,212 @@
+"""A table's metadata as a value: created, evolved, advanced and thinned by pure functions.
+
+Copies are shallow: everything inside is immutable here, and PyIceberg's own deep copies cost a millisecond per
+retained snapshot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.table.metadata import TableMetadataV2
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
+from pyiceberg.table.snapshots import MetadataLogEntry, Operation, Snapshot, SnapshotLogEntry, Summary
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+
+from lakebed.core.errors import FileChangedError
+from lakebed.iceberg.locations import from_uri, new_uuid
+from lakebed.iceberg.partitions import Partitioning, make_partitioning
+from lakebed.iceberg.schemas import find_last_column_id, name_mapping, to_iceberg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lakebed.core.schema import Schema
+    from lakebed.core.wishes import Wishes
+
+TABLE_ID = "lakebed.table-id"  # this and the next: stored, never rename
+COMMITTED_GROUP = "lakebed.committed-group"
+GROUP = "lakebed.group"
+COMMIT_ID = "lakebed.commit-id"
+FOREIGN_TAG = "foreign-"
+NAME_MAPPING = "schema.name-mapping.default"
+MAX_LOG = 20
+_FIXED_PROPERTIES = {
+    "commit.retry.num-retries": "0",  # PyIceberg's own retry adds files a second time
+    "gc.enabled": "false",  # no other engine may delete files: the registry decides
+    "write.metadata.compression-codec": "gzip",
+    "write.metadata.previous-versions-max": str(MAX_LOG),
+    "write.metadata.delete-after-commit.enabled": "false",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the registry says a table is: everything of its metadata except the files."""
+
+    table_id: int
+    location: str
+    schema: Schema
+    history: tuple[Schema, ...]
+    partition_by: tuple[str, ...]
+    with_instance: bool
+    wishes: Wishes
+
+    def partitioning(self, spec_id: int) -> Partitioning:
+        return make_partitioning(self.schema, self.partition_by, with_instance=self.with_instance, spec_id=spec_id)
+
+
+def parse_metadata(text: str, location: str) -> TableMetadataV2:
+    """From the text of a metadata file; anything but format version 2 is refused."""
+    try:
+        return TableMetadataV2.model_validate_json(text)
+    except (ValueError, ValidationError) as exc:
+        raise FileChangedError(from_uri(location), reason="it is no Iceberg metadata of version 2") from exc
+
+
+def create_metadata(wanted: Wanted, *, now_ms: int) -> TableMetadataV2:
+    schema = to_iceberg(wanted.schema, schema_id=0, with_instance=wanted.with_instance)
+    spec = wanted.partitioning(0).spec
+    properties = {**_FIXED_PROPERTIES, TABLE_ID: str(wanted.table_id), COMMITTED_GROUP: "0", NAME_MAPPING: name_mapping(wanted.schema)}
+    fields: dict[str, Any] = {
+        "location": wanted.location,
+        "table-uuid": new_uuid(),
+        "last-updated-ms": now_ms,
+        "last-column-id": find_last_column_id(wanted.history, with_instance=wanted.with_instance),
+        "schemas": [schema],
+        "current-schema-id": 0,
+        "partition-specs": [spec],
+        "default-spec-id": 0,
+        "last-partition-id": spec.last_assigned_field_id,
+        "sort-orders": [UNSORTED_SORT_ORDER],
+        "properties": properties,
+    }
+    return TableMetadataV2(**fields)
+
+
+def evolve(metadata: TableMetadataV2, wanted: Wanted) -> TableMetadataV2:
+    """The same table under the serving schema, spec and mapping; the very same object when nothing differs."""
+    changes: dict[str, Any] = {}
+    next_id = max(schema.schema_id for schema in metadata.schemas) + 1
+    schema = to_iceberg(wanted.schema, schema_id=next_id, with_instance=wanted.with_instance)
+    if schema != metadata.schema():
+        known = next((old for old in metadata.schemas if old == schema), None)
+        changes["current_schema_id"] = next_id if known is None else known.schema_id
+        if known is None:
+            changes["schemas"] = [*metadata.schemas, schema]
+    changes |= _evolve_spec(metadata, wanted)
+    last = max(metadata.last_column_id, find_last_column_id(wanted.history, with_instance=wanted.with_instance))
+    if last != metadata.last_column_id:
+        changes["last_column_id"] = last
+    mapping = name_mapping(wanted.schema)
+    if metadata.properties.get(NAME_MAPPING) != mapping:
+        changes["properties"] = {**metadata.properties, NAME_MAPPING: mapping}
+    return metadata.model_copy(update=changes) if changes else metadata
+
+
+def _evolve_spec(metadata: TableMetadataV2, wanted: Wanted) -> dict[str, Any]:
+    spec = wanted.partitioning(metadata.default_spec_id).spec
+    if spec.fields == metadata.spec().fields:
+        return {}
+    spec = wanted.partitioning(max(spec.spec_id for spec in metadata.partition_specs) + 1).spec
+    last = max(metadata.last_partition_id or 0, spec.last_assigned_field_id)
+    return {"partition_specs": [*metadata.partition_specs, spec], "default_spec_id": spec.spec_id, "last_partition_id": last}
+
+
+def apply_wishes(metadata: TableMetadataV2, wishes: Wishes) -> TableMetadataV2:
+    """Tags and branches as wished, and the wished snapshots gone, except those that a ref or the table itself needs."""
+    present = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+    refs = {name: ref for name, ref in metadata.refs.items() if name == MAIN_BRANCH or name.startswith(FOREIGN_TAG)}
+    refs |= _refs(wishes.tags.items(), SnapshotRefType.TAG, present) | _refs(wishes.branches.items(), SnapshotRefType.BRANCH, present)
+    needed = {ref.snapshot_id for ref in refs.values()} | {metadata.current_snapshot_id}
+    gone = present.intersection(wishes.expire) - needed
+    changes: dict[str, Any] = {} if refs == metadata.refs else {"refs": refs}
+    return without_snapshots(metadata.model_copy(update=changes) if changes else metadata, gone)
+
+
+def without_snapshots(metadata: TableMetadataV2, gone: Iterable[int]) -> TableMetadataV2:
+    dropped = set(gone)
+    if not dropped:
+        return metadata
+    snapshots = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in dropped]
+    log = [entry for entry in metadata.snapshot_log if entry.snapshot_id not in dropped]
+    return metadata.model_copy(update={"snapshots": snapshots, "snapshot_log": log})
+
+
+def _refs(wished: Iterable[tuple[str, int]], kind: SnapshotRefType, present: set[int]) -> dict[str, SnapshotRef]:
+    return {name: _ref(snapshot_id, kind) for name, snapshot_id in wished if snapshot_id in present and name != MAIN_BRANCH}
+
+
+def _ref(snapshot_id: int, kind: SnapshotRefType) -> SnapshotRef:
+    return SnapshotRef.model_validate({"snapshot-id": snapshot_id, "type": kind})
+
+
+def add_snapshot(metadata: TableMetadataV2, snapshot: Snapshot, *, group: int) -> TableMetadataV2:
+    """The snapshot becomes the current one, and the table says which group it stands for."""
+    main = _ref(snapshot.snapshot_id, SnapshotRefType.BRANCH)
+    entry = SnapshotLogEntry.model_validate({"snapshot-id": snapshot.snapshot_id, "timestamp-ms": snapshot.timestamp_ms})
+    changes = {
+        "snapshots": [*metadata.snapshots, snapshot],
+        "current_snapshot_id": snapshot.snapshot_id,
+        "refs": {**metadata.refs, MAIN_BRANCH: main},
+        "snapshot_log": [*metadata.snapshot_log, entry],
+        "last_sequence_number": snapshot.sequence_number,
+        "properties": {**metadata.properties, COMMITTED_GROUP: str(group)},
+    }
+    return metadata.model_copy(update=changes)
+
+
+def succeed(metadata: TableMetadataV2, *, previous: TableMetadataV2, location: str, now_ms: int) -> TableMetadataV2:
+    """`metadata` as the version after `previous`, which lies at `location`; the log keeps the last few."""
+    entry = MetadataLogEntry.model_validate({"metadata-file": location, "timestamp-ms": previous.last_updated_ms})
+    log = [*previous.metadata_log, entry]
+    latest = metadata.snapshot_log[-1].timestamp_ms if metadata.snapshot_log else 0  # Java refuses a table older than its snapshots
+    updated = max(now_ms, previous.last_updated_ms + 1, latest)
+    return metadata.model_copy(update={"metadata_log": log[-MAX_LOG:], "last_updated_ms": updated})
+
+
+def make_snapshot(
+    metadata: TableMetadataV2,
+    *,
+    snapshot_id: int,
+    manifest_list: str,
+    now_ms: int,
+    operation: str,
+    summary: dict[str, str],
+) -> Snapshot:
+    latest = max((snapshot.timestamp_ms for snapshot in metadata.snapshots), default=0)
+    fields: dict[str, Any] = {
+        "snapshot-id": snapshot_id,
+        "parent-snapshot-id": metadata.current_snapshot_id,
+        "sequence-number": metadata.last_sequence_number + 1,
+        "timestamp-ms": max(now_ms, latest + 1, metadata.last_updated_ms + 1),
+        "manifest-list": manifest_list,
+        "summary": Summary(Operation(operation), **summary),
+        "schema-id": metadata.current_schema_id,
+    }
+    return Snapshot(**fields)
+
+
+def read_group(metadata: TableMetadataV2) -> int:
+    return int(metadata.properties.get(COMMITTED_GROUP, "0"))
+
+
+def is_ours(metadata: TableMetadataV2) -> bool:
+    """Whether the current snapshot is the one that this program committed for the group that the table names."""
+    current = metadata.current_snapshot()
+    if current is None:
+        return read_group(metadata) == 0
+    summary = {} if current.summary is None else current.summary.additional_properties
+    return COMMIT_ID in summary and summary.get(GROUP) == metadata.properties.get(COMMITTED_GROUP)
+
+
+def summary_of(snapshot: Snapshot) -> dict[str, str]:
+    return {} if snapshot.summary is None else dict(snapshot.summary.additional_properties)
+
+
+def list_dropped_logs(before: TableMetadataV2, after: TableMetadataV2) -> Sequence[str]:
+    """Metadata files that the log of `before` named and that of `after` does not."""
+    kept = {entry.metadata_file for entry in after.metadata_log}
+    return [entry.metadata_file for entry in before.metadata_log if entry.metadata_file not in kept]

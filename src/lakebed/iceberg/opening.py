@@ -1,0 +1,121 @@
+"""Finding a table's metadata behind its pointer; making it, or bringing it back, where it is not there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.core.errors import CorruptionError, FileMissingError, ForeignCommitError, LeaseLostError
+from lakebed.iceberg.locations import MetadataFiles, parse_version, read_metadata_text, to_uri
+from lakebed.iceberg.manifest_store import BoundedCache
+from lakebed.iceberg.manifests import ManifestFormat
+from lakebed.iceberg.metadata import TABLE_ID, create_metadata, parse_metadata, without_snapshots
+from lakebed.registry.snapshots import list_snapshots
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema as IcebergSchema
+    from pyiceberg.table.metadata import TableMetadataV2
+
+    from lakebed.core.names import TableName
+    from lakebed.iceberg.catalog import LakeCatalog
+    from lakebed.iceberg.partitions import Partitioning
+    from lakebed.iceberg.state import TableState
+    from lakebed.registry.engine import Registry
+    from lakebed.storage.access import Storage
+
+_MAX_SNAPSHOTS = 50_000  # in remembered metadata, over all tables
+_MAX_FORMS = 256
+_MOST_TRIED = 3
+_BROKEN = (FileMissingError, CorruptionError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """A table's metadata and where it lies: what a commit is built on."""
+
+    metadata: TableMetadataV2
+    location: str
+
+
+class TableOpener:
+    """Pointers are read each time, metadata files once: they never change, so nothing here is ever stale."""
+
+    def __init__(self, registry: Registry, storage: Storage, catalog: LakeCatalog) -> None:
+        self._registry, self._storage, self._catalog = registry, storage, catalog
+        self._metadata: BoundedCache[TableMetadataV2] = BoundedCache(_MAX_SNAPSHOTS)
+        self._forms: BoundedCache[ManifestFormat] = BoundedCache(_MAX_FORMS)
+
+    def find(self, name: TableName) -> Base | None:
+        """The table as the catalog has it; None where there is none. A pointer to nothing raises."""
+        pointer = self._catalog.find_pointer(name)
+        if pointer is None or pointer.location is None:
+            return None
+        return Base(metadata=self.load(pointer.location), location=pointer.location)
+
+    def find_intact(self, name: TableName, table_id: int) -> Base | None:
+        """The same for this very table; None when it must be made or brought back first."""
+        try:
+            base = self.find(name)
+        except _BROKEN:
+            return None
+        if base is not None and TABLE_ID not in base.metadata.properties:
+            raise ForeignCommitError(str(name), snapshot_id=None, location=base.location)
+        return base if base is not None and _belongs(base.metadata, table_id) else None
+
+    def restore(self, state: TableState, *, epoch: int) -> Base:
+        """The newest metadata that can still be read, without what was expired since; a new table where there is none."""
+        pointer = self._catalog.find_pointer(state.name)
+        rows = list_snapshots(self._registry, state.table_id)
+        candidates = [pointer.previous] if pointer is not None and pointer.previous else []
+        candidates += [to_uri(row.metadata_location) for row in reversed(rows[-_MOST_TRIED:])]
+        kept = {row.snapshot_id for row in rows}
+        for location in candidates:
+            metadata = self._try_load(location)
+            if metadata is None or not _belongs(metadata, state.table_id) or metadata.current_snapshot_id not in kept:
+                continue
+            gone = {snapshot.snapshot_id for snapshot in metadata.snapshots} - kept
+            return self._publish(state, without_snapshots(metadata, gone), parse_version(location) + 1, epoch=epoch, over=True)
+        return self.create(state, epoch=epoch, over=pointer is not None or bool(rows))
+
+    def create(self, state: TableState, *, epoch: int, over: bool = False) -> Base:
+        """An empty table; `over` takes the place of whatever the pointer says. Sequence numbers go on where they stood."""
+        metadata = create_metadata(state.wanted, now_ms=self._registry.now() // 1000)
+        rows = list_snapshots(self._registry, state.table_id, expired=True) if over else []
+        last = max((row.sequence_number for row in rows), default=0)
+        return self._publish(state, metadata.model_copy(update={"last_sequence_number": last}), 0, epoch=epoch, over=over)
+
+    def load(self, location: str) -> TableMetadataV2:
+        return self._metadata.load(location, lambda: self._read(location))
+
+    def remember(self, location: str, metadata: TableMetadataV2) -> None:
+        self._metadata.add(location, metadata, 1 + len(metadata.snapshots))
+
+    def dump(self, metadata: TableMetadataV2) -> str:
+        return metadata.model_dump_json()
+
+    def form(self, partitioning: Partitioning, schema: IcebergSchema) -> ManifestFormat:
+        key = f"{partitioning.spec.model_dump_json()}{schema.model_dump_json()}"
+        return self._forms.load(key, lambda: (ManifestFormat.of(partitioning, schema), 1))
+
+    def _publish(self, state: TableState, metadata: TableMetadataV2, version: int, *, epoch: int, over: bool) -> Base:
+        directory = self._storage.paths.metadata_directory(state.table_id, state.name)
+        location = MetadataFiles(self._storage, directory, {}).write_metadata(version, self.dump(metadata))
+        if not self._catalog.swap(state.name, old=None, new=location, epoch=epoch, force=over):
+            raise LeaseLostError(f"iceberg/{state.name}", epoch=epoch)
+        self.remember(location, metadata)
+        return Base(metadata=metadata, location=location)
+
+    def _try_load(self, location: str) -> TableMetadataV2 | None:
+        try:
+            return self.load(location)
+        except _BROKEN:
+            return None
+
+    def _read(self, location: str) -> tuple[TableMetadataV2, int]:
+        metadata = parse_metadata(read_metadata_text(self._storage, location), location)
+        return metadata, 1 + len(metadata.snapshots)
+
+
+def _belongs(metadata: TableMetadataV2, table_id: int) -> bool:
+    """A table that was dropped and made again under its name has another id."""
+    return metadata.properties.get(TABLE_ID) == str(table_id)

@@ -1,0 +1,116 @@
+"""What the registry says a table is, read on one snapshot, and the step from where Iceberg stands to there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from lakebed.core.names import GLOBAL_INSTANCE, TableName
+from lakebed.core.transforms import resolve_transforms
+from lakebed.core.wishes import parse_wishes
+from lakebed.iceberg.locations import to_uri
+from lakebed.iceberg.metadata import Wanted
+from lakebed.iceberg.schemas import parse_schema
+from lakebed.registry.groups import GroupStep, list_files_at_group, plan_step
+from lakebed.registry.lake_tables import find_row, list_versions
+from lakebed.registry.snapshots import find_instances, has_instances, list_operation_kinds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakebed.core.rows import TableFiles, TableMetadata, Tables
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.transaction import Reader
+    from lakebed.storage.paths import PathManager
+
+_NOTHING = GroupStep(added=(), removed=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableState:
+    """One table at its newest group."""
+
+    row: Tables
+    versions: tuple[TableMetadata, ...]
+    with_instance: bool
+    location: str
+    step: GroupStep = _NOTHING
+    instances: dict[int, str]
+    kinds: frozenset[str] = frozenset()
+
+    @property
+    def table_id(self) -> int:
+        return self.row.id
+
+    @property
+    def name(self) -> TableName:
+        return TableName(self.row.database, self.row.name)
+
+    @cached_property
+    def serving(self) -> TableMetadata:
+        return next(version for version in self.versions if version.standing == "serving")
+
+    @cached_property
+    def wanted(self) -> Wanted:
+        return Wanted(
+            table_id=self.row.id,
+            location=self.location,
+            schema=parse_schema(self.serving.schema),
+            history=tuple(parse_schema(version.schema) for version in self.versions),
+            partition_by=tuple(json.loads(self.serving.partition_by)),
+            with_instance=self.with_instance,
+            wishes=parse_wishes(self.serving.properties),
+        )
+
+    @cached_property
+    def always_measured(self) -> frozenset[int]:
+        """Columns whose statistics were read when the file was registered, wherever they stand: no others are touched."""
+        sources = {field.field_id for _, field in resolve_transforms(self.wanted.schema, self.wanted.partition_by)}
+        indexed = json.loads(self.serving.properties).get("indexed", ())
+        event = () if self.row.event_time_field is None else (self.row.event_time_field,)
+        return frozenset({*sources, *indexed, *event})
+
+    def instance_of(self, row: TableFiles) -> str:
+        return self.instances.get(row.partition_id, GLOBAL_INSTANCE)
+
+
+def read_state(registry: Registry, paths: PathManager, table_id: int, *, since: int | None) -> TableState | None:
+    """None for a table that is dropped or unknown. `since` the group that Iceberg holds; None when its files decide."""
+    with registry.read() as reader:
+        row = find_row(reader, table_id)
+        if row is None or row.dropped_at is not None:
+            return None
+        step = _NOTHING if since is None or since >= row.last_group else plan_step(reader, table_id, since=since, until=row.last_group)
+        return _complete(reader, paths, row, step)
+
+
+def read_whole(registry: Registry, paths: PathManager, table_id: int, *, held: frozenset[str]) -> TableState | None:
+    """The step from the locations that Iceberg is seen to hold, whatever group it claims."""
+    with registry.read() as reader:
+        row = find_row(reader, table_id)
+        if row is None or row.dropped_at is not None:
+            return None
+        files = list_files_at_group(reader, table_id, row.last_group)
+        step = GroupStep(added=tuple(f for f in files if to_uri(f.file_path) not in held), removed=())
+        return _complete(reader, paths, row, step)
+
+
+def _complete(reader: Reader, paths: PathManager, row: Tables, step: GroupStep) -> TableState:
+    with_instance = has_instances(reader, row.id)
+    swaps = bool(step.added and step.removed)
+    return TableState(
+        row=row,
+        versions=tuple(list_versions(reader, row.id)),
+        with_instance=with_instance,
+        location=to_uri(paths.table_directory(row.id, TableName(row.database, row.name))),
+        step=step,
+        instances=find_instances(reader, (f.partition_id for f in step.added)) if with_instance else {},
+        kinds=frozenset(list_operation_kinds(reader, _op_ids(step.added))) if swaps else frozenset(),
+    )
+
+
+def _op_ids(files: Iterable[TableFiles]) -> set[str]:
+    """The operation is the directory that a file lies in, or one above it where partition paths are directories."""
+    return {part for f in files for part in f.file_path.split("/") if len(part) == 32}  # noqa: PLR2004 - the length of an operation's id

@@ -1,0 +1,128 @@
+"""The publishing path of a process that opened a lake; what is heavy is imported when the first commit needs it."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from lakebed.registry.sealing import require_group
+from lakebed.registry.waiting import Committed, wait_for_group
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lakebed.registry.engine import Registry
+    from lakebed.service import Service
+
+logger = logging.getLogger(__name__)
+
+EXIT_DRAIN_S = 5.0
+
+
+@contextmanager
+def running(embedded: Embedded, service: Service) -> Iterator[Service]:
+    """A whole service in place of the process's own publisher, until the block ends."""
+    embedded.take_over(service)
+    try:
+        service.start()
+        yield service
+    finally:
+        service.stop()
+        embedded.hand_back()
+
+
+class Embedded:
+    """The publishing path of a process that opened a lake: started by its first commit, so that mere readers pay nothing.
+
+    To the registry it is a listener (`set` after each commit), to writers the way to Iceberg.
+    """
+
+    def __init__(self, registry: Registry, build: Callable[[], Service], *, timeout_s: float) -> None:
+        self._registry, self._build, self._timeout_s = registry, build, timeout_s
+        self._guard = threading.Lock()
+        self._starter: threading.Thread | None = None
+        self._service: Service | None = None
+        self._is_closed = False
+
+    def set(self) -> None:
+        """A commit of this process: start publishing, in a thread of its own, because whoever commits must not wait for it."""
+        if self._starter is not None or self._is_closed:
+            return
+        with self._guard:
+            if self._may_start():
+                self._starter = threading.Thread(target=self._start, name="lakebed-starter", daemon=True)
+                self._starter.start()
+                atexit.register(self.close)
+
+    def _may_start(self) -> bool:
+        return self._starter is None and not self._is_closed
+
+    def take_over(self, service: Service) -> None:
+        """A whole service runs here from now on: ours ends, and writers are told by the other."""
+        self._end(drain_s=0.0)
+        with self._guard:
+            self._service = service
+
+    def hand_back(self) -> None:
+        """The whole service ended; the next commit starts ours again."""
+        with self._guard:
+            self._service, self._starter = None, None
+
+    @property
+    def service(self) -> Service | None:
+        return self._service
+
+    def require_service(self) -> Service | None:
+        """The running service, after its start has ended; None when it could not start."""
+        self.set()
+        starter = self._starter
+        if starter is not None and starter is not threading.current_thread():
+            starter.join()
+        return self._service
+
+    def admit(self, table_id: int) -> None:
+        service = self._service
+        if service is not None and service.astha.is_active:
+            service.orchestrator.admit(table_id, timeout_s=self._timeout_s)
+
+    def wait(self, table_id: int, file_ids: range, *, timeout_s: float | None = None) -> Committed | None:
+        if (group := require_group(self._registry, table_id, file_ids)) is None:
+            return None
+        return Committed(group=group, snapshot_id=self.wait_for_group(table_id, group, timeout_s=timeout_s))
+
+    def wait_for_group(self, table_id: int, group: int, *, timeout_s: float | None = None) -> int | None:
+        limit = self._timeout_s if timeout_s is None else timeout_s
+        service = self.require_service()
+        if service is None:
+            return wait_for_group(self._registry, table_id, group, timeout_s=limit)
+        return service.wait_for_group(table_id, group, timeout_s=limit)
+
+    def close(self) -> None:
+        """Let what is committed reach Iceberg, for a few seconds at most; the journal keeps the rest for the next process."""
+        self._is_closed = True
+        atexit.unregister(self.close)
+        self._end(drain_s=EXIT_DRAIN_S)
+
+    def _end(self, *, drain_s: float) -> None:
+        starter = self._starter
+        if starter is not None:
+            starter.join()
+        with self._guard:
+            service, self._service = self._service, None
+        if service is None:
+            return
+        if drain_s and service.astha.is_active:
+            service.drain(drain_s)
+        service.stop(EXIT_DRAIN_S)
+
+    def _start(self) -> None:
+        try:
+            service = self._build()
+            service.start()
+        except Exception as exc:  # noqa: BLE001 - a lake without its publisher still works; the journal keeps everything
+            logger.warning("publishing could not start in this process", extra={"action": "start", "reason": str(exc)})
+            return
+        self._service = service

@@ -1,0 +1,120 @@
+"""Settings, read once: arguments first, then the environment, then `lakebed.toml`, then defaults; each knows where it came from."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+
+from lakebed.core.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FILE_NAME = "lakebed.toml"
+_PREFIX = "LAKEBED_"
+
+MetadataMode = Literal["async", "sync"]
+ServiceMode = Literal["auto", "off"]
+
+
+class ConnectOptions(TypedDict, total=False):
+    """Settings that `connect` takes by keyword."""
+
+    metadata_mode: MetadataMode | None
+    service: ServiceMode | None
+    commit_timeout_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One setting and its origin: `argument`, the variable's name, the file's path, or `default`."""
+
+    name: str
+    value: Any
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    default: Any
+    choices: tuple[str, ...] = ()
+    is_number: bool = False
+
+
+_KNOWN: Mapping[str, _Known] = {
+    "registry_url": _Known(default=None),
+    "warehouse": _Known(default=None),
+    "metadata_mode": _Known(default="async", choices=get_args(MetadataMode)),
+    "service": _Known(default="auto", choices=get_args(ServiceMode)),
+    "commit_timeout_s": _Known(default=60.0, is_number=True),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a lake is opened with."""
+
+    registry_url: str | None
+    warehouse: str | None
+    metadata_mode: MetadataMode
+    service: ServiceMode
+    commit_timeout_s: float
+    origins: tuple[Setting, ...]
+
+
+def load_settings(*, environment: Mapping[str, str] | None = None, file: Path | None = None, **arguments: Any) -> Settings:
+    """Arguments that are None count as not given; `file` is looked for in the working directory unless named."""
+    found = _read_file(file)
+    env = os.environ if environment is None else environment
+    settings = tuple(_resolve(name, known, arguments.get(name), env, found) for name, known in _KNOWN.items())
+    return Settings(**{setting.name: setting.value for setting in settings}, origins=settings)
+
+
+def _resolve(name: str, known: _Known, argument: Any, environment: Mapping[str, str], file: tuple[str, Mapping[str, Any]]) -> Setting:
+    variable = _PREFIX + name.upper()
+    if argument is not None:
+        return Setting(name=name, value=_check(name, known, argument, "argument"), origin="argument")
+    if variable in environment:
+        return Setting(name=name, value=_check(name, known, environment[variable], variable), origin=variable)
+    if name in file[1]:
+        return Setting(name=name, value=_check(name, known, file[1][name], file[0]), origin=file[0])
+    return Setting(name=name, value=known.default, origin="default")
+
+
+def _check(name: str, known: _Known, value: Any, origin: str) -> Any:
+    if known.choices and value not in known.choices:
+        message = f"{name}={value!r} ({origin}) is not known: give one of {', '.join(map(repr, known.choices))}"
+        raise InvalidValueError(message)
+    return _number(name, value, origin) if known.is_number else value
+
+
+def _number(name: str, value: Any, origin: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        message = f"{name}={value!r} ({origin}) is no number of seconds: give one from 0 on"
+        raise InvalidValueError(message)
+    return number
+
+
+def _read_file(file: Path | None) -> tuple[str, Mapping[str, Any]]:
+    path = Path(FILE_NAME) if file is None else file
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as exc:
+        if file is None:
+            return str(path), {}
+        message = f"there is no settings file {path}"
+        raise InvalidValueError(message) from exc
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
+        message = f"{path} cannot be read as TOML: {exc}"
+        raise InvalidValueError(message) from exc
+    if unknown := sorted(content.keys() - _KNOWN.keys()):
+        message = f"{path} has unknown settings {', '.join(unknown)}: the settings are {', '.join(_KNOWN)}"
+        raise InvalidValueError(message)
+    return str(path), content

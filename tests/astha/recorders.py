@@ -1,0 +1,174 @@
+"""Components that remember what they were told, and fail, hang or lie when asked to."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakebed.astha.delivery import Delivery
+from lakebed.astha.options import AsthaOptions
+from lakebed.astha.pages import Pages
+from lakebed.core.events import SUBSCRIPTIONS, Component
+from lakebed.registry.deliveries import read_standing, save_progress
+from lakebed.registry.journal import read_ends
+from lakebed.registry.leases import acquire_lease
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakebed.astha.jobs import Job
+    from lakebed.core.events import Event, RegistryTable
+    from lakebed.core.rows import Row
+    from lakebed.registry.deliveries import Saved
+    from lakebed.registry.engine import Registry
+
+UPDATER, SNAPSHOTTER = Component.ICEBERG_UPDATER, Component.SNAPSHOTTER
+COMPACTOR, ORCHESTRATOR = Component.COMPACTOR, Component.METADATA_ORCHESTRATOR
+PATIENCE_S = 20.0
+
+
+class SickError(Exception):
+    """Transient, as far as anybody knows."""
+
+
+@dataclass
+class Recorder:
+    """Handles every event by writing it down. `before_event`, `before_refresh` and `before_health` may raise or wait."""
+
+    component: Component
+    registry: Registry
+    seen: list[Event[Row]] = field(default_factory=list)
+    calls: list[tuple[int, int]] = field(default_factory=list)
+    refreshes: list[tuple[int, int]] = field(default_factory=list)
+    health_checks: int = 0
+    before_event: Callable[[Event[Row]], None] = lambda _: None
+    before_refresh: Callable[[int], None] = lambda _: None
+    before_health: Callable[[], None] = lambda: None
+
+    def on_event(self, event: Event[Row]) -> None:
+        self.calls.append((event.table_id, event.sequence))
+        self.before_event(event)
+        self.seen.append(event)
+
+    def on_health(self) -> None:
+        self.health_checks += 1
+        self.before_health()
+
+    def on_refresh(self, table_id: int) -> int:
+        self.calls.append((table_id, 0))
+        self.before_refresh(table_id)
+        mark = read_ends(self.registry)[table_id]
+        self.refreshes.append((table_id, mark))
+        return mark
+
+    def get_subscribed_tables(self) -> frozenset[RegistryTable]:
+        return SUBSCRIPTIONS[self.component]
+
+    def sequences(self, table_id: int = 1) -> list[int]:
+        return [event.sequence for event in self.seen if event.table_id == table_id]
+
+
+def recorders(registry: Registry, *components: Component) -> dict[Component, Recorder]:
+    return {c: Recorder(component=c, registry=registry) for c in components or tuple(Component)}
+
+
+def fail(error: BaseException | None = None) -> Callable[..., None]:
+    """A hook that always raises."""
+
+    def raise_it(*_: object) -> None:
+        raise error or SickError("no luck today")
+
+    return raise_it
+
+
+def fail_on(*tables: int) -> Callable[[Any], None]:
+    """A hook for events or refreshes that raises for these tables alone."""
+
+    def raise_it(what: Any) -> None:
+        table_id = what if isinstance(what, int) else what.table_id
+        if table_id in tables:
+            raise SickError(f"no luck with table {table_id}")
+
+    return raise_it
+
+
+def fail_times(times: int, error: BaseException | None = None) -> Callable[..., None]:
+    left = [times]
+
+    def raise_it(*_: object) -> None:
+        if left[0] > 0:
+            left[0] -= 1
+            raise error or SickError("not yet")
+
+    return raise_it
+
+
+@dataclass
+class Gate:
+    """A hook that waits until it is opened."""
+
+    opened: threading.Event = field(default_factory=threading.Event)
+    entered: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self, *_: object) -> None:
+        self.entered.set()
+        self.opened.wait(PATIENCE_S * 2)
+
+
+def await_that(condition: Callable[[], Any], what: str = "the condition") -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come true"
+        time.sleep(0.002)
+
+
+@dataclass
+class FixedTime:
+    """Stands still; every draw of the jitter is the largest."""
+
+    now: float = 1000.0
+    jitter: float = 1.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def draw(self) -> float:
+        return self.jitter
+
+
+class Stepper:
+    """Delivery without a thread: the test decides when time passes, and everything that is due then happens."""
+
+    def __init__(self, registry: Registry, components: Mapping[Component, Recorder], options: AsthaOptions | None = None) -> None:
+        self.registry, self.time = registry, FixedTime()
+        self.options = options or AsthaOptions()
+        pages = Pages(registry, page_events=self.options.page_events, tables=self.options.cached_tables)
+        self.delivery = Delivery(components, pages, options=self.options, time=self.time)
+        self.delivery.open(read_standing(registry))
+        self.lease = acquire_lease(registry, "astha", owner=f"stepper-{secrets.token_hex(4)}", ttl_us=0)
+
+    def take(self, component: Component) -> Job | None:
+        with self.delivery.lock:
+            return self.delivery.take(component, self.time.now)
+
+    def settle(self) -> None:
+        """Everything that may be called now is called."""
+        self.delivery.see(read_ends(self.registry))
+        while jobs := [job for c in self.delivery.subscribers if (job := self.take(c)) is not None]:
+            for job in jobs:
+                self.delivery.carry_out(job)
+
+    def save(self) -> Saved:
+        batch = self.delivery.collect()
+        saved = save_progress(
+            self.registry, self.lease, positions=batch.positions, drops=batch.drops, healed=batch.healed, ttl_us=0
+        )
+        self.delivery.note_saved(batch, saved)
+        return saved
+
+    def advance(self, seconds: float) -> None:
+        self.time.now += seconds
+        self.settle()

@@ -1,0 +1,407 @@
+"""Delivery by the fixed clock, without a thread: order, retries, dead letters, refresh, parking."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builders import ORDERS, count, fake_file, grow_schema, make_table, publish, seal_pending, within
+from lakebed.core.errors import InvalidValueError
+from lakebed.core.events import SUBSCRIPTIONS, Component, Operation
+from lakebed.core.names import TableName
+from lakebed.registry.deliveries import list_dead_letters, list_parked, read_cursors, read_standing
+from lakebed.registry.journal import purge_journal, read_changes, read_ends
+from lakebed.registry.lake_tables import require_table
+from lakebed.registry.retire import retire_by_ids
+from recorders import COMPACTOR, ORCHESTRATOR, SNAPSHOTTER, UPDATER, Recorder, Stepper, fail, fail_on, fail_times, recorders
+
+if TYPE_CHECKING:
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.lake_tables import LakeTable
+
+RETURNS = TableName("shop", "returns")
+
+
+@pytest.fixture
+def table(registry: Registry) -> LakeTable:
+    return make_table(registry)
+
+
+def started(registry: Registry, components: dict[Component, Recorder]) -> Stepper:
+    """Past its bootstrap: what comes now comes as events."""
+    stepper = Stepper(registry, components)
+    stepper.settle()
+    return stepper
+
+
+def expected(registry: Registry, component: Component, table_id: int, *, after: int = 0) -> list[int]:
+    changes = read_changes(registry, table_id, after=after, limit=100_000)
+    return [e.sequence for e in changes if e.table in SUBSCRIPTIONS[component]]
+
+
+def test_every_component_hears_of_its_tables_in_order_and_once(registry: Registry, table: LakeTable) -> None:
+    components = recorders(registry)
+    stepper, mark = started(registry, components), read_ends(registry)[1]
+
+    first = publish(registry, table, *[fake_file(n) for n in range(300)])
+    seal_pending(registry)
+    grow_schema(registry)
+    within(registry, lambda tx: retire_by_ids(tx, ORDERS, {first.partition_id}))
+    stepper.settle()
+
+    for component, recorder in components.items():
+        assert recorder.sequences() == expected(registry, component, 1, after=mark), component
+        assert recorder.refreshes == [(1, mark)]
+    assert {e.operation for e in components[UPDATER].seen} == {Operation.INSERT, Operation.UPDATE}
+
+
+def test_each_change_is_read_once_for_all_components(registry: Registry, table: LakeTable) -> None:
+    stepper, mark = started(registry, recorders(registry)), read_ends(registry)[1]
+
+    publish(registry, table, *[fake_file(n) for n in range(300)])
+    stepper.settle()
+
+    assert stepper.delivery._pages.read_count == read_ends(registry)[1] - mark
+
+
+def test_a_lane_without_a_cursor_refreshes_and_then_follows(registry: Registry, table: LakeTable) -> None:
+    publish(registry, table, fake_file(1))
+    components = recorders(registry, UPDATER)
+    stepper = started(registry, components)
+    mark = read_ends(registry)[1]
+    assert components[UPDATER].refreshes == [(1, mark)]
+    assert components[UPDATER].seen == []
+
+    publish(registry, table, fake_file(2))
+    stepper.settle()
+
+    assert components[UPDATER].sequences() == expected(registry, UPDATER, 1, after=mark)
+
+
+def test_a_bootstrap_that_races_with_changes_sees_each_once_in_effect(registry: Registry, table: LakeTable) -> None:
+    components = recorders(registry, UPDATER)
+    components[UPDATER].before_refresh = lambda _: publish(registry, table, fake_file(1)) and None
+    stepper = started(registry, components)
+    mark = components[UPDATER].refreshes[0][1]
+    assert mark == read_ends(registry)[1]
+
+    publish(registry, table, fake_file(2))
+    stepper.settle()
+
+    assert components[UPDATER].sequences() == expected(registry, UPDATER, 1, after=mark)
+
+
+def test_a_saved_cursor_is_where_the_next_one_starts(registry: Registry, table: LakeTable) -> None:
+    stepper = started(registry, recorders(registry, UPDATER))
+    stepper.save()
+    mark = read_ends(registry)[1]
+    publish(registry, table, fake_file(1))
+
+    again = recorders(registry, UPDATER)
+    started(registry, again)
+
+    assert again[UPDATER].refreshes == []
+    assert again[UPDATER].sequences() == expected(registry, UPDATER, 1, after=mark)
+
+
+@pytest.mark.parametrize("handled", range(9))
+def test_a_crash_after_any_event_of_one_transaction_skips_none(registry: Registry, table: LakeTable, handled: int) -> None:
+    stepper = started(registry, recorders(registry, UPDATER))
+    stepper.save()
+    mark = read_ends(registry)[1]
+    publish(registry, table, *[fake_file(n) for n in range(8)])
+    first = recorders(registry, UPDATER)
+    first[UPDATER].before_event = lambda _: None if len(first[UPDATER].calls) <= handled else fail()()
+    crashed = started(registry, first)
+    crashed.save()
+
+    second = recorders(registry, UPDATER)
+    started(registry, second)
+
+    assert first[UPDATER].sequences() + second[UPDATER].sequences() == expected(registry, UPDATER, 1, after=mark)
+
+
+def test_a_handler_that_always_fails_is_called_thirty_times_then_dropped_and_refreshed(registry: Registry, table: LakeTable) -> None:
+    components = recorders(registry, UPDATER)
+    stepper = started(registry, components)
+    components[UPDATER].before_event = fail()
+    publish(registry, table, fake_file(1))
+    stepper.settle()
+    for _ in range(200):
+        stepper.advance(5.0)
+    poisoned = expected(registry, UPDATER, 1)[-1]
+
+    assert components[UPDATER].calls.count((1, poisoned)) == 30
+    assert components[UPDATER].refreshes[-1] == (1, read_ends(registry)[1])
+    stepper.save()
+    (letter,) = list_dead_letters(registry)
+    assert (letter.component, letter.table_id, letter.seq, letter.attempts) == (UPDATER, 1, poisoned, 30)
+    assert letter.error == "SickError: no luck today"
+    assert letter.resolved_at is not None
+    assert require_table(registry, ORDERS).row.state == "ok"
+
+
+def test_the_calls_come_at_exponential_distances_capped_at_five_seconds(registry: Registry, table: LakeTable) -> None:
+    components = recorders(registry, UPDATER)
+    stepper, at = started(registry, components), []
+    components[UPDATER].before_event = lambda _: at.append(stepper.time.now) or fail()()  # type: ignore[func-returns-value]
+    publish(registry, table, fake_file(1))
+    stepper.settle()
+    while not components[UPDATER].refreshes[1:]:
+        due = stepper.delivery._queues[UPDATER].find_next_due()
+        assert due is not None
+        stepper.advance(due - stepper.time.now)
+
+    gaps = [round(b - a, 6) for a, b in zip(at, at[1:], strict=False)]
+    assert gaps == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2] + [5.0] * 22
+
+
+def test_a_lane_that_waits_for_its_retry_is_not_called_before(registry: Registry, table: LakeTable) -> None:
+    components = recorders(registry, UPDATER)
+    stepper = started(registry, components)
+    components[UPDATER].before_event = fail_times(1)
+    publish(registry, table, fake_file(1))
+    stepper.settle()
+
+    stepper.advance(0.049)
+    assert components[UPDATER].seen == []
+    stepper.advance(0.002)
+
+    assert components[UPDATER].sequences() == [expected(registry, UPDATER, 1)[-1]]
+    assert components[UPDATER].refreshes[1:] == []
+
+
+@pytest.mark.parametrize("error", [InvalidValueError("bad request")], ids=["refused"])
+def test_a_permanent_error_is_called_once(registry: Registry, table: LakeTable, error: Exception) -> None:
+    components = recorders(registry, UPDATER)
+    stepper = started(registry, components)
+    components[UPDATER].before_event = fail_times(1, error)
+    publish(registry, table, fake_file(1))
+    stepper.settle()
+    stepper.save()
+
+    assert components[UPDATER].calls.count((1, expected(registry, UPDATER, 1)[-1])) == 1
+    assert [letter.attempts for letter in list_dead_letters(registry)] == [1]
+    assert len(components[UPDATER].refreshes) == 2
+
+
+def park(stepper: Stepper, recorder: Recorder) -> None:
+    recorder.before_event = recorder.before_refresh = fail_on(1)
+    stepper.settle()
+    for _ in range(200):
+        stepper.advance(5.0)
+
+
+def test_a_refresh_that_fails_too_parks_the_table_and_no_other(registry: Registry, table: LakeTable) -> None:
+    other = make_table(registry, RETURNS)
+    components = recorders(registry, UPDATER, ORCHESTRATOR)
+    stepper = started(registry, components)
+    marks = read_ends(registry)
+    publish(registry, table, fake_file(1))
+    park(stepper, components[UPDATER])
+    stepper.save()
+    calls = len(components[UPDATER].calls)
+
+    publish(registry, table, fake_file(2))
+    publish(registry, other, fake_file(3))
+    stepper.advance(1000.0)
+
+    mine = [call for call in components[UPDATER].calls if call[0] == 1]
+    assert mine.count((1, 0)) == 1 + 30  # the bootstrap, and the refresh that never worked
+    assert len(components[UPDATER].calls) == calls + 1
+    assert components[UPDATER].sequences(2) == expected(registry, UPDATER, 2, after=marks[2])
+    assert components[ORCHESTRATOR].sequences(1) == expected(registry, ORCHESTRATOR, 1, after=marks[1])
+    assert require_table(registry, ORDERS).row.state == "degraded"
+    assert require_table(registry, RETURNS).row.state == "ok"
+    assert [letter.attempts for letter in list_dead_letters(registry, open_only=True)] == [30, 30]
+
+
+def test_a_parked_table_stays_parked_for_the_next_process(registry: Registry, table: LakeTable) -> None:
+    components = recorders(registry, UPDATER)
+    stepper = started(registry, components)
+    publish(registry, table, fake_file(1))
+    park(stepper, components[UPDATER])
+    stepper.save()
+
+    again = recorders(registry, UPDATER)
+    second = started(registry, again)
+
+    assert again[UPDATER].calls == []
+    assert second.delivery.list_parked() == [(UPDATER, 1)]
+    assert list(list_parked(registry)) == [(UPDATER, 1)]
+
+
+def test_a_repaired_table_is_refreshed_and_goes_on(registry: Registry, table: LakeTable) -> None:
+    components = recorders(registry, UPDATER)
+    stepper = started(registry, components)
+    publish(registry, table, fake_file(1))
+    park(stepper, components[UPDATER])
+    stepper.save()
+    components[UPDATER].before_event = components[UPDATER].before_refresh = lambda _: None
+
+    assert stepper.delivery.unpark(UPDATER, 1)
+    assert not stepper.delivery.unpark(UPDATER, 1)
+    stepper.settle()
+    stepper.save()
+    mark = components[UPDATER].refreshes[-1][1]
+    publish(registry, table, fake_file(2))
+    stepper.settle()
+
+    assert components[UPDATER].sequences() == expected(registry, UPDATER, 1, after=mark)[-1:]
+    assert require_table(registry, ORDERS).row.state == "ok"
+    assert list_parked(registry) == {}
+    assert list_dead_letters(registry, open_only=True) == []
+
+
+def test_a_parked_lane_does_not_hold_the_journal(registry: Registry, table: LakeTable) -> None:
+    components = recorders(registry)
+    stepper = started(registry, components)
+    publish(registry, table, fake_file(1))
+    park(stepper, components[UPDATER])
+    stepper.save()
+    stepper.settle()
+    stepper.save()
+
+    purge_journal(registry, 1)
+
+    assert count(registry, "change_log") == 0
+
+
+def test_one_poisoned_table_never_delays_another(registry: Registry, table: LakeTable) -> None:
+    other = make_table(registry, RETURNS)
+    components = recorders(registry)
+    stepper, mark = started(registry, components), read_ends(registry)[2]
+    components[UPDATER].before_event = fail_on(1)
+    publish(registry, table, fake_file(1))
+    for number in range(5):
+        publish(registry, other, fake_file(10 + number))
+        stepper.settle()  # the clock stands still: nothing waits
+
+    for component, recorder in components.items():
+        assert recorder.sequences(2) == expected(registry, component, 2, after=mark)
+
+
+def test_a_gap_in_the_journal_means_refresh(registry: Registry, table: LakeTable) -> None:
+    components = recorders(registry, UPDATER)
+    stepper, mark = started(registry, components), read_ends(registry)[1]
+    publish(registry, table, *[fake_file(n) for n in range(5)])
+    within(registry, lambda tx: tx.run("DELETE FROM change_log WHERE seq = :seq", {"seq": mark + 2}))
+    stepper.settle()
+
+    assert components[UPDATER].refreshes[-1] == (1, read_ends(registry)[1])
+
+
+def test_changes_lost_at_the_journals_end_mean_refresh(registry: Registry, table: LakeTable) -> None:
+    components = recorders(registry, UPDATER)
+    stepper, mark = started(registry, components), read_ends(registry)[1]
+    publish(registry, table, fake_file(1))
+    within(registry, lambda tx: tx.run("DELETE FROM change_log WHERE seq > :seq", {"seq": mark}))
+    stepper.settle()
+
+    assert components[UPDATER].refreshes[-1] == (1, read_ends(registry)[1])
+    assert components[UPDATER].seen == []
+
+
+def test_a_change_that_cannot_be_decoded_is_a_dead_letter_and_a_refresh(registry: Registry, table: LakeTable) -> None:
+    components = recorders(registry, UPDATER)
+    stepper = started(registry, components)
+    publish(registry, table, fake_file(1))
+    end = read_ends(registry)[1]
+    within(registry, lambda tx: tx.run("UPDATE change_log SET operation = 'TRUNCATE' WHERE seq = :seq", {"seq": end}))
+    stepper.settle()
+    stepper.save()
+
+    assert components[UPDATER].refreshes[-1] == (1, end)
+    assert list_dead_letters(registry)[0].error.startswith("undecodable_change")
+
+
+def test_a_component_more_than_the_cap_behind_is_told_to_refresh(registry: Registry, table: LakeTable) -> None:
+    components = recorders(registry)
+    stepper = started(registry, components)
+    stepper.save()
+    components[COMPACTOR].before_event = fail()
+    publish(registry, table, *[fake_file(n) for n in range(50)])
+    stepper.settle()
+    stepper.save()
+    purge_journal(registry, 1, cap=10)
+    assert read_cursors(registry)[COMPACTOR, 1].needs_refresh
+    components[COMPACTOR].before_event = lambda _: None
+
+    stepper.advance(5.0)
+    stepper.save()  # refused: the mark raised the epoch
+    stepper.settle()
+    stepper.save()
+
+    assert components[COMPACTOR].refreshes[-1] == (1, read_ends(registry)[1])
+    cursor = read_cursors(registry)[COMPACTOR, 1]
+    assert (cursor.seq, cursor.needs_refresh) == (read_ends(registry)[1], False)
+
+
+def test_a_cursor_that_a_newer_epoch_took_over_is_given_up(registry: Registry, table: LakeTable) -> None:
+    components = recorders(registry, UPDATER)
+    stepper = started(registry, components)
+    stepper.save()
+    publish(registry, table, fake_file(1))
+    stepper.settle()
+    within(registry, lambda tx: tx.run("UPDATE subscriber_cursor SET epoch = 40, needs_refresh = 1"))
+
+    assert set(stepper.save().refused) == {(UPDATER, 1)}
+    stepper.settle()
+    stepper.save()
+
+    assert len(components[UPDATER].refreshes) == 2
+    cursor = read_cursors(registry)[UPDATER, 1]
+    assert (cursor.seq, cursor.epoch > 40, cursor.needs_refresh) == (read_ends(registry)[1], True, False)
+
+
+def test_a_component_that_claims_to_know_the_future_is_not_believed(registry: Registry, table: LakeTable) -> None:
+    components = recorders(registry, UPDATER)
+    stepper = Stepper(registry, components)
+    honest = components[UPDATER].on_refresh
+    components[UPDATER].on_refresh = lambda table_id: honest(table_id) + 1000  # type: ignore[method-assign]
+    stepper.settle()
+
+    assert set(stepper.save().refused) == {(UPDATER, 1)}
+    components[UPDATER].on_refresh = honest  # type: ignore[method-assign]
+    stepper.settle()
+    publish(registry, table, fake_file(1))
+    stepper.settle()
+    stepper.save()
+
+    assert components[UPDATER].sequences() == expected(registry, UPDATER, 1)[-1:]
+    assert read_standing(registry).cursors[UPDATER, 1].seq == read_ends(registry)[1]
+
+
+def test_a_wrong_answer_of_a_refresh_is_a_failed_call(registry: Registry, table: LakeTable) -> None:
+    assert table
+    components = recorders(registry, SNAPSHOTTER)
+    stepper = Stepper(registry, components)
+    components[SNAPSHOTTER].on_refresh = lambda _: None  # type: ignore[method-assign,assignment,return-value]
+    stepper.settle()
+
+    assert stepper.delivery.list_parked() == [(SNAPSHOTTER, 1)]
+
+
+def test_without_the_lease_nobody_is_called(registry: Registry, table: LakeTable) -> None:
+    components = recorders(registry)
+    stepper = started(registry, components)
+    stepper.delivery.active_until = stepper.time.now + 10.0
+    publish(registry, table, fake_file(1))
+
+    stepper.time.now += 10.0
+    stepper.settle()
+
+    assert all(recorder.seen == [] for recorder in components.values())
+
+
+def test_nothing_is_left_to_save_after_saving(registry: Registry, table: LakeTable) -> None:
+    stepper = started(registry, recorders(registry))
+    publish(registry, table, fake_file(1))
+    stepper.settle()
+    assert stepper.delivery.collect()
+
+    stepper.save()
+
+    assert not stepper.delivery.collect()
+    assert {cursor.seq for cursor in read_cursors(registry).values()} == {read_ends(registry)[1]}

@@ -1,0 +1,72 @@
+"""Subscriptions are a constant: compared literally, looked up in constant time, refused when a component says otherwise."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from lakebed.astha import Astha
+from lakebed.astha.routing import ROUTES, is_for, require_subscribers
+from lakebed.core.errors import SubscriptionRefusedError
+from lakebed.core.events import SUBSCRIPTIONS, Component, RegistryTable
+from recorders import COMPACTOR, ORCHESTRATOR, SNAPSHOTTER, UPDATER, Recorder, recorders
+
+if TYPE_CHECKING:
+    from lakebed.registry.engine import Registry
+
+
+def test_the_subscriptions_are_these() -> None:
+    assert {c.value: {t.value for t in tables} for c, tables in SUBSCRIPTIONS.items()} == {
+        "iceberg_updater": {"table_metadata", "table_files"},
+        "compactor": {"table_files", "table_stats"},
+        "snapshotter": {"table_metadata", "table_files", "table_snapshots"},
+        "metadata_orchestrator": {"tables", "table_metadata"},
+    }
+
+
+@pytest.mark.parametrize("table", RegistryTable)
+@pytest.mark.parametrize("component", Component)
+def test_a_change_goes_to_those_who_subscribed_and_nobody_else(component: Component, table: RegistryTable) -> None:
+    assert is_for(component, table) == (table in SUBSCRIPTIONS[component])
+
+
+def test_every_monitored_table_interests_somebody() -> None:
+    assert all(ROUTES[table] for table in RegistryTable)
+
+
+def test_there_is_no_way_to_subscribe_at_run_time() -> None:
+    names = [name for name, _ in inspect.getmembers(Astha)]
+
+    assert not [name for name in names if "register" in name or "subscribe" in name]
+    with pytest.raises(TypeError):
+        cast("Any", ROUTES)[RegistryTable.TABLES] = frozenset()
+
+
+def test_a_subset_of_the_components_is_enough(registry: Registry) -> None:
+    assert set(require_subscribers(recorders(registry, UPDATER, ORCHESTRATOR))) == {UPDATER, ORCHESTRATOR}
+
+
+def test_a_component_that_subscribes_to_something_else_is_refused(registry: Registry) -> None:
+    wrong = Recorder(component=SNAPSHOTTER, registry=registry)
+
+    with pytest.raises(SubscriptionRefusedError, match="compactor says it subscribes to table_files, table_metadata, table_snapshots"):
+        Astha(registry, {COMPACTOR: wrong}, owner="me")
+
+
+def test_a_component_without_the_four_methods_is_refused(registry: Registry) -> None:
+    with pytest.raises(SubscriptionRefusedError, match="lacks on_event, on_health, on_refresh, get_subscribed_tables"):
+        Astha(registry, {UPDATER: cast("Any", object())}, owner="me")
+
+
+def test_an_unknown_component_is_refused(registry: Registry) -> None:
+    unknown = cast("Any", {"auditor": Recorder(component=UPDATER, registry=registry)})
+
+    with pytest.raises(SubscriptionRefusedError, match="'auditor' is no component of Lakebed"):
+        Astha(registry, unknown, owner="me")
+
+
+def test_nobody_to_deliver_to_is_refused(registry: Registry) -> None:
+    with pytest.raises(SubscriptionRefusedError, match="no component was given"):
+        Astha(registry, {}, owner="me")
