@@ -5,19 +5,23 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from lakebed.astha import Astha
+from lakebed.astha.breaker import BreakerPolicy
 from lakebed.astha.delivery import Delivery
 from lakebed.astha.options import AsthaOptions
 from lakebed.astha.pages import Pages
+from lakebed.astha.retry import RetryPolicy
 from lakebed.core.events import SUBSCRIPTIONS, Component
 from lakebed.registry.deliveries import read_standing, save_progress
 from lakebed.registry.journal import read_ends
 from lakebed.registry.leases import acquire_lease
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from lakebed.astha.jobs import Job
     from lakebed.core.events import Event, RegistryTable
@@ -28,6 +32,25 @@ if TYPE_CHECKING:
 UPDATER, SNAPSHOTTER = Component.ICEBERG_UPDATER, Component.SNAPSHOTTER
 COMPACTOR, ORCHESTRATOR = Component.COMPACTOR, Component.METADATA_ORCHESTRATOR
 PATIENCE_S = 20.0
+
+
+FAST = AsthaOptions(  # the contract's figures, made short
+    retry=RetryPolicy(base_s=0.0005, cap_s=0.002),
+    breaker=BreakerPolicy(pause_s=0.02, pause_cap_s=0.1),
+    consume_timeout_s=20.0,
+    refresh_timeout_s=20.0,
+    health_every_s=0.05,
+    health_timeout_s=5.0,
+    sweep_s=0.2,
+    save_every_s=0.05,
+    renew_every_s=0.5,
+    lease_ttl_s=5.0,
+    standby_s=0.02,
+    verify_every_s=0.1,
+    tick_s=0.01,
+    restart_base_s=0.005,
+    restart_cap_s=0.02,
+)
 
 
 class SickError(Exception):
@@ -123,6 +146,19 @@ def await_that(condition: Callable[[], Any], what: str = "the condition") -> Non
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not come true"
         time.sleep(0.002)
+
+
+@contextmanager
+def running(registry: Registry, components: Mapping[Component, Recorder], *, owner: str = "me", **changed: Any) -> Iterator[Astha]:
+    """An active Astha with short times, stopped at the end, which leaves no thread."""
+    before = set(threading.enumerate())
+    astha = Astha(registry, components, owner=owner, options=replace(FAST, **changed))
+    astha.start()
+    try:
+        yield astha
+    finally:
+        astha.stop()
+    assert {t for t in threading.enumerate() if t.name.startswith("astha") and t.is_alive()} <= before
 
 
 @dataclass

@@ -10,7 +10,7 @@ from builders import ORDERS, count, fake_file, grow_schema, make_table, publish,
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.events import SUBSCRIPTIONS, Component, Operation
 from lakebed.core.names import TableName
-from lakebed.registry.deliveries import list_dead_letters, list_parked, read_cursors, read_standing
+from lakebed.registry.deliveries import list_dead_letters, list_parked, read_cursors
 from lakebed.registry.journal import purge_journal, read_changes, read_ends
 from lakebed.registry.lake_tables import require_table
 from lakebed.registry.retire import retire_by_ids
@@ -355,32 +355,18 @@ def test_a_cursor_that_a_newer_epoch_took_over_is_given_up(registry: Registry, t
     assert (cursor.seq, cursor.epoch > 40, cursor.needs_refresh) == (read_ends(registry)[1], True, False)
 
 
-def test_a_component_that_claims_to_know_the_future_is_not_believed(registry: Registry, table: LakeTable) -> None:
-    components = recorders(registry, UPDATER)
-    stepper = Stepper(registry, components)
-    honest = components[UPDATER].on_refresh
-    components[UPDATER].on_refresh = lambda table_id: honest(table_id) + 1000  # type: ignore[method-assign]
-    stepper.settle()
-
-    assert set(stepper.save().refused) == {(UPDATER, 1)}
-    components[UPDATER].on_refresh = honest  # type: ignore[method-assign]
-    stepper.settle()
-    publish(registry, table, fake_file(1))
-    stepper.settle()
-    stepper.save()
-
-    assert components[UPDATER].sequences() == expected(registry, UPDATER, 1)[-1:]
-    assert read_standing(registry).cursors[UPDATER, 1].seq == read_ends(registry)[1]
-
-
-def test_a_wrong_answer_of_a_refresh_is_a_failed_call(registry: Registry, table: LakeTable) -> None:
-    assert table
+@pytest.mark.parametrize("lie", ["the future", "the past", None])
+def test_a_refresh_that_cannot_be_true_is_a_failed_call(registry: Registry, table: LakeTable, lie: str | None) -> None:
     components = recorders(registry, SNAPSHOTTER)
-    stepper = Stepper(registry, components)
-    components[SNAPSHOTTER].on_refresh = lambda _: None  # type: ignore[method-assign,assignment,return-value]
+    stepper, end = started(registry, components), read_ends(registry)[1]
+    answers = {"the future": end + 1000, "the past": end}
+    components[SNAPSHOTTER].on_refresh = lambda _: answers.get(lie or "")  # type: ignore[method-assign,assignment,return-value]
+    components[SNAPSHOTTER].before_event = fail(InvalidValueError("poison"))
+    publish(registry, table, fake_file(1))
     stepper.settle()
 
     assert stepper.delivery.list_parked() == [(SNAPSHOTTER, 1)]
+    assert "journal number" in stepper.delivery.collect().drops[-1].error
 
 
 def test_without_the_lease_nobody_is_called(registry: Registry, table: LakeTable) -> None:

@@ -247,7 +247,7 @@ def a_change_that_was_not_captured(lake: Patient) -> None:
         lake.run("UPDATE tables SET state = 'degraded' WHERE id = :t", t=ORDERS_ID)
 
 
-@found_by("journal_replay")
+@found_by("journal_replay", "iceberg_history")
 def a_row_that_vanished_without_a_change(lake: Patient) -> None:
     with lake.past_triggers("table_snapshots"):
         lake.run("DELETE FROM table_snapshots")
@@ -340,7 +340,7 @@ def a_path_outside_the_warehouse(lake: Patient) -> None:
     with lake.past_triggers("table_files"):
         lake.run("UPDATE table_files SET file_path = '/etc/passwd' WHERE file_type = 'json'")
     forget_journal(lake, ORDERS_ID)
-    for left in Path(lake.storage.paths.root).rglob("*.json"):
+    for left in Path(lake.storage.paths.root).rglob("data/**/*.json"):
         left.unlink()
 
 

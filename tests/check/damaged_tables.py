@@ -87,7 +87,7 @@ def statistics_of_nothing(lake: Patient) -> None:
     )
 
 
-@found_by("table_groups", sqlite="database_integrity")
+@found_by("table_groups", "iceberg_pointer", sqlite="database_integrity")
 def a_committed_group_that_was_never_drawn(lake: Patient) -> None:
     lake.drop_check("tables", "tables_groups")
     lake.run("UPDATE tables SET committed_group = last_group + 1 WHERE id = :t", t=ORDERS_ID)
@@ -96,9 +96,7 @@ def a_committed_group_that_was_never_drawn(lake: Patient) -> None:
 @found_by("table_groups")
 def a_snapshot_of_a_group_that_was_never_drawn(lake: Patient) -> None:
     columns = "parent_id, sequence_number, timestamp_ms, manifest_list, metadata_location, summary, schema_id, operation, trigger"
-    sql = (
-        f"INSERT INTO table_snapshots (id, table_id, snapshot_id, group_no, {columns}) SELECT 5, :t, 78, 99, {columns} FROM table_snapshots"
-    )
+    sql = f"INSERT INTO table_snapshots (id, table_id, snapshot_id, group_no, {columns}) SELECT 5, :t, 78, 99, {columns} FROM table_snapshots LIMIT 1"
     lake.run(sql, t=OLD_ID)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import closing
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -17,21 +18,23 @@ from lakebed.core.partitions import NewPartition
 from lakebed.core.schema import Schema
 from lakebed.core.times import TimeRange
 from lakebed.core.types import Field, Primitive
-from lakebed.registry.groups import seal, set_committed_group
+from lakebed.iceberg.catalog import open_catalog
+from lakebed.iceberg.committer import Committer
+from lakebed.registry.groups import seal
 from lakebed.registry.journal import purge_journal, read_ends, save_cursor
 from lakebed.registry.lake_tables import TableSpec, create_table, promote_version, require_table, stage_version
 from lakebed.registry.leases import hold_for_reading
 from lakebed.registry.operations import Operation, open_operation
 from lakebed.registry.publish import Published, publish_partition
 from lakebed.registry.retire import retire_by_ids
-from lakebed.registry.snapshots import NewSnapshot, add_snapshot
+from lakebed.registry.sealing import seal_table
 from lakebed.registry.temporary_files import claim_expired, finalize_deleted
 
 if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
     from lakebed.storage.access import Storage
 
-ORDERS, DAILY, OLD = TableName("shop", "orders"), TableName("shop", "daily"), TableName("shop", "old")
+ORDERS, DAILY, OLD, LINES = (TableName("shop", name) for name in ("orders", "daily", "old", "lines"))
 SCHEMA = Schema(
     fields=(
         Field(field_id=1, name="id", type=Primitive(name="long")),
@@ -43,7 +46,7 @@ HOUR = 3_600_000_000
 
 
 class HealthyLake:
-    """Three tables: one with a complete journal, one after a promotion, one with a purged journal."""
+    """Four tables: one with a complete journal, one after a promotion, one with a purged journal, one that Iceberg readers see."""
 
     def __init__(self, registry: Registry, storage: Storage) -> None:
         self.registry, self.storage = registry, storage
@@ -53,6 +56,7 @@ class HealthyLake:
         self._fill_orders()
         self._fill_daily()
         self._fill_old()
+        self._fill_lines()
         hold_for_reading(self.registry, "reader/1", [self.table_id(ORDERS)], owner="test/1/reader", ttl_us=HOUR)
 
     def _fill_orders(self) -> None:
@@ -63,8 +67,6 @@ class HealthyLake:
         self.publish(ORDERS, paths=(), instance="eu", insert_range=TimeRange(begin=0, end=HOUR))
         with self.registry.write([ORDERS]) as tx:
             assert seal(tx, ORDERS) == 1
-            set_committed_group(tx, ORDERS, 1, snapshot_id=77)
-            add_snapshot(tx, ORDERS, snapshot_at(group=1))
         replaced = self.publish(ORDERS, paths=("",))
         self.publish(ORDERS, paths=("",), replacing={replaced.partition_id})
         self.publish(ORDERS, paths=("",), file_type=FileType.JSON)
@@ -99,6 +101,19 @@ class HealthyLake:
             for component in Component:
                 save_cursor(tx, component, table_id, seq=read_ends(tx)[table_id], epoch=1)
         assert purge_journal(self.registry, table_id) > 0
+
+    def _fill_lines(self) -> None:
+        """An Iceberg table of two snapshots, the second without a file of the first."""
+        create_table(self.registry, TableSpec(name=LINES, schema=SCHEMA))
+        gone = self.publish(LINES, paths=("",))
+        self.publish(LINES, paths=("", ""))
+        with closing(open_catalog(self.registry, self.storage)) as catalog:
+            committer = Committer(self.registry, self.storage, catalog)
+            seal_table(self.registry, self.table_id(LINES))
+            assert committer.advance(self.table_id(LINES)) is not None
+            with self.registry.write([LINES]) as tx:
+                retire_by_ids(tx, LINES, {gone.partition_id})
+            assert committer.advance(self.table_id(LINES)) is not None
 
     def churn(self) -> None:
         """Write, replace, retire and delete, in the table that no reader holds."""
@@ -167,19 +182,3 @@ def parquet_bytes(rows: int) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, write_page_index=True)
     return bytes(sink.getvalue())
-
-
-def snapshot_at(*, group: int) -> NewSnapshot:
-    return NewSnapshot(
-        snapshot_id=77,
-        parent_id=None,
-        sequence_number=1,
-        group_no=group,
-        timestamp_ms=1,
-        manifest_list="m",
-        metadata_location="l",
-        summary="{}",
-        schema_id=0,
-        operation="append",
-        trigger="seal",
-    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import sqlite3
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
     from lakebed.storage.access import Storage
 
-ORDERS_ID, DAILY_ID, OLD_ID = 1, 2, 3
+ORDERS_ID, DAILY_ID, OLD_ID, LINES_ID = 1, 2, 3, 4
 BOTH = ("sqlite", "postgresql")
 
 
@@ -22,6 +23,7 @@ class Patient:
     def __init__(self, registry: Registry, storage: Storage) -> None:
         self.storage, self.dialect = storage, registry.dialect
         self._connection = registry.backend.connect()
+        self._catalog_url = registry.backend.catalog_url
 
     @property
     def is_sqlite(self) -> bool:
@@ -32,6 +34,17 @@ class Patient:
 
     def one(self, sql: str, **params: Any) -> Any:
         return self._connection.query(sql, params or None)[0][0]
+
+    def run_in_catalog(self, sql: str, **params: Any) -> None:
+        if not self.is_sqlite:
+            self.run(sql, **params)
+            return
+        with closing(sqlite3.connect(self._catalog_url.removeprefix("sqlite:///"))) as connection, connection:
+            connection.execute(sql, params)
+
+    def metadata_location(self) -> str:
+        """Where the newest snapshot of the Iceberg table was committed."""
+        return str(self.one("SELECT metadata_location FROM table_snapshots WHERE table_id = :t ORDER BY id DESC", t=LINES_ID))
 
     def live_path(self, table_id: int = ORDERS_ID) -> str:
         sql = "SELECT file_path FROM table_files WHERE table_id = :t AND retired_seq IS NULL AND file_type = 'parquet' ORDER BY id LIMIT 1"

@@ -69,7 +69,9 @@ def template(kind: str, databases: Databases, templates: dict[str, Template], tm
 @pytest.fixture
 def url(template: Template, databases: Databases, kind: str, tmp_path: Path) -> Iterator[str]:
     if kind == "sqlite":
-        shutil.copy(template.url.removeprefix("sqlite:///"), tmp_path / "lake.db")
+        made_at = Path(template.url.removeprefix("sqlite:///"))
+        shutil.copy(made_at, tmp_path / "lake.db")
+        shutil.copy(made_at.with_suffix(".iceberg.db"), tmp_path / "lake.iceberg.db")
         yield f"sqlite:///{tmp_path}/lake.db"
         return
     source, name = template.url.split("?")[0].rpartition("/")[2], f"lake_{uuid4().hex}"

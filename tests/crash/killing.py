@@ -171,11 +171,14 @@ def copy_database(databases: Databases, url: str) -> str:
     name = f"copy_{secrets.token_hex(6)}"
     if url.startswith("sqlite"):
         copied = databases.directory / f"{name}.db"
-        shutil.copy(url.removeprefix("sqlite:///"), copied)
+        original = Path(url.removeprefix("sqlite:///"))
+        shutil.copy(original, copied)
+        if (catalog := original.with_suffix(".iceberg.db")).exists():
+            shutil.copy(catalog, copied.with_suffix(".iceberg.db"))
         return f"sqlite:///{copied}"
-    original = url.split("?", maxsplit=1)[0].rpartition("/")[2]
+    template = url.split("?", maxsplit=1)[0].rpartition("/")[2]
     with psycopg.connect(databases.postgres_url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE {original}")
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
     return databases.postgres_url.replace("/postgres?", f"/{name}?")
 
 

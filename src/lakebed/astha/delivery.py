@@ -122,13 +122,20 @@ class Delivery:
             return
         try:
             mark = self.subscribers[lane.component].on_refresh(lane.table_id)
-            if not isinstance(mark, int):
-                message = f"on_refresh of {lane.component} returned {mark!r}, not the journal number that its state reflects"
-                raise InvalidValueError(message)  # noqa: TRY301 - a wrong answer is a failed call
+            self._require_mark(lane, mark)
         except BaseException as error:  # noqa: BLE001 - whatever a component raises is its failure, never ours
             self._failed(job, error)
         else:
             self._refreshed(job, mark)
+
+    def _require_mark(self, lane: Lane, mark: int) -> None:
+        """A mark that cannot be true would have the lane refresh for ever, or skip what nobody has seen."""
+        if not isinstance(mark, int) or mark < lane.floor or (mark > lane.end and mark > self._pages.read_end(lane.table_id)):
+            message = (
+                f"on_refresh of {lane.component} for table {lane.table_id} returned {mark!r}: it must be the journal number that "
+                f"the state it read reflects, from {lane.floor} to the journal's end"
+            )
+            raise InvalidValueError(message)
 
     def _deliver(self, job: Job) -> None:
         lane, calls = job.lane, 0
@@ -221,7 +228,7 @@ class Delivery:
         with self.lock:
             if not self._is_stale(job):
                 logger.warning("changes are missing from the journal", extra={"action": "gap", **facts_of(job.lane)})
-                job.lane.must_refresh()
+                job.lane.must_refresh(beyond=job.lane.position + 1)
                 self._dirty.add(job.lane)
 
     def _pause(self, job: Job) -> None:
@@ -363,11 +370,16 @@ class Delivery:
             return
         logger.warning("a breaker moved", extra={"action": "breaker", "component": component, "state": new.state, "reason": new.reason})
         if new.state is BreakerState.OPEN:
-            for lane in self.lanes[component].values():
-                if not lane.parked:
-                    lane.must_refresh()
-                    self._dirty.add(lane)
-                    self._requeue(lane)
+            self._refresh_all(component)
         else:
             self.wakes[component].notify_all()
             self.on_work(component)
+
+    def _refresh_all(self, component: Component) -> None:
+        """Lanes keep their turn, so that trials go round; those that wait for a retry need not any more."""
+        for lane in self.lanes[component].values():
+            if not lane.parked:
+                waited = lane.due > 0.0
+                lane.must_refresh()
+                self._dirty.add(lane)
+                (self._requeue if waited else self._queue)(lane)

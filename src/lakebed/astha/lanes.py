@@ -25,6 +25,7 @@ class Lane:
     end: int = 0
     epoch: int = 0
     needs_refresh: bool = False
+    floor: int = 0  # what a refresh must have seen at least: else the same trouble would come again at once
     parked: bool = False
     dropped: bool = False  # something of this lane lies among the dead letters
     calls: int = 0  # failed ones of the change (or the refresh) that is next
@@ -52,11 +53,12 @@ class Lane:
         """A mark behind the position tells nothing new: those changes were handled already."""
         self.passed(max(self.position, mark))
         self.end = max(self.end, self.position)
-        self.needs_refresh = False
+        self.needs_refresh, self.floor = False, 0
 
-    def must_refresh(self, *, epoch: int | None = None) -> None:
+    def must_refresh(self, *, epoch: int = 0, beyond: int = 0) -> None:
         """Start again from the registry under a new epoch; answers of the old one are refused."""
-        self.epoch = max(self.epoch + 1, epoch or 0)
+        self.epoch = max(self.epoch + 1, epoch)
+        self.floor = max(self.floor, beyond)
         self.needs_refresh, self.calls, self.due = True, 0, 0.0
 
     def unpark(self) -> None:
@@ -83,7 +85,7 @@ class Lane:
             parked=refreshing,
         )
         self.dropped = True
-        self.must_refresh()
+        self.must_refresh(beyond=drop.seq)
         self.parked = refreshing
         return drop
 

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.registry.journal import read_changes
+from lakebed.registry.journal import read_changes, read_ends
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +48,9 @@ class Pages:
             return found
         with self._reading[table_id % _STRIPES]:  # whoever waited here finds the page of the one before
             return self._find(table_id, after) or self._load(table_id, after)
+
+    def read_end(self, table_id: int) -> int:
+        return read_ends(self._registry).get(table_id, 0)
 
     def forget(self) -> None:
         with self._guard:

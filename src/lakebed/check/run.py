@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakebed.check import database, files, footers, journal, operations, partitions, replay, tables, warehouse
+from lakebed.check import database, files, footers, iceberg, journal, operations, partitions, replay, tables, warehouse
 from lakebed.check.report import CheckReport
 from lakebed.check.scan import Progress, Scan
 from lakebed.core.errors import CorruptionError, InvalidValueError
@@ -31,7 +31,7 @@ SHORT_PASSES: tuple[Pass, ...] = (
     *operations.PASSES,
 )
 LONG_PASSES: tuple[Pass, ...] = (*footers.LONG_PASSES, *replay.LONG_PASSES)
-STORAGE_PASSES: tuple[Pass, ...] = warehouse.LONG_PASSES
+STORAGE_PASSES: tuple[Pass, ...] = (*iceberg.LONG_PASSES, *warehouse.LONG_PASSES)
 RULES: tuple[Rule, ...] = tuple(rule for each in (*SHORT_PASSES, *LONG_PASSES, *STORAGE_PASSES) for rule in each.rules)
 FINDINGS_PER_RULE = 1000
 
@@ -108,6 +108,7 @@ def _check_all(
             now=now,
             names={row[0]: row[1] for row in reader.query(_NAMES, None)},
             progress=Progress(sum(counts[each.over] for each in (*SHORT_PASSES, *long_passes)), progress),
+            catalog_url=registry.backend.catalog_url,
         )
         for each in SHORT_PASSES:
             gathered.run(each, scan, expected=counts[each.over])

@@ -60,6 +60,7 @@ class Scan:
     now: int
     names: dict[int, str]
     progress: Progress
+    catalog_url: str = ""  # on SQLite the Iceberg catalog is a file of its own
 
     def require_storage(self) -> Storage:
         if self.storage is None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 from lakebed.check.footers import RAW_TAIL, unpack
+from lakebed.check.iceberg import find_reach
 from lakebed.check.report import Severity
 from lakebed.check.scan import PAGE, Pass, Rule, in_batches
 from lakebed.check.thrift import TRAILER_BYTES, is_upgrade_of
@@ -32,9 +34,11 @@ FILE_UNREADABLE = Rule(name="file_unreadable", invariant="I1")
 FILE_SIZE = Rule(name="file_size", invariant="I1")
 FILE_TAIL = Rule(name="file_tail", invariant="I1")
 FILE_CHECKSUM = Rule(name="file_checksum", invariant="I1")
+FRESH_METADATA = Rule(name="fresh_metadata", invariant="I9", severity=Severity.INFO)  # of a commit under way, or of one that just failed
 UNREGISTERED = Rule(name="unregistered_file", invariant="I9", severity=Severity.WARNING)
 
 _WORKERS = 8
+_FRESH_S = 60.0
 _CHUNK_BYTES = 1 << 20
 _FILES = """SELECT f.id, f.table_id, f.file_path, f.file_size, f.checksum, f.checksum_kind, m.partition_format_version, m.footer_length, m.checksum
 FROM table_files f LEFT JOIN partition_metadata m ON m.file_path = f.file_path WHERE f.id > :after ORDER BY f.id LIMIT :size"""
@@ -84,12 +88,28 @@ def find_altered(scan: Scan) -> Iterator[Finding]:
 def find_unregistered(scan: Scan) -> Iterator[Finding]:
     """Files that are neither live, nor on their way out, nor part of an operation that is still open."""
     storage = scan.require_storage()
+    reach = find_reach(scan)
     for batch in in_batches(storage.list_files(storage.paths.root), PAGE):
-        for facts in _list_unknown(scan, batch):
-            if _is_there(storage, facts.path):
-                message = f"{facts.size_bytes} bytes that no table, queue or open operation knows: `lakebed clean orphans` deletes them"
-                yield UNREGISTERED.broken(None, facts.path, message)
+        unknown = [facts for facts in _list_unknown(scan, batch) if not reach.holds(facts.path)]
+        if any(_is_metadata(facts) for facts in unknown):  # committed since we looked, or being committed now
+            reach = find_reach(scan)
+        for facts in unknown:
+            if not reach.holds(facts.path) and _is_there(storage, facts.path):
+                yield (FRESH_METADATA if _is_metadata(facts) and _is_fresh(facts) else UNREGISTERED).broken(None, facts.path, _tell(facts))
         scan.progress.step(len(batch))
+
+
+def _is_metadata(facts: FileFacts) -> bool:
+    return "/metadata/" in facts.path
+
+
+def _is_fresh(facts: FileFacts) -> bool:
+    """By the host's clock, which wrote the file's time where it is local; only the tone of the finding hangs on it."""
+    return time.time() - facts.modified_micros / 1e6 < _FRESH_S
+
+
+def _tell(facts: FileFacts) -> str:
+    return f"{facts.size_bytes} bytes that no table, queue, open operation or Iceberg snapshot knows: `lakebed clean orphans` deletes them"
 
 
 def _registered(row: Row) -> _Registered:
@@ -180,5 +200,5 @@ def _is_there(storage: Storage, path: str) -> bool:
 
 LONG_PASSES = (
     Pass(rules=(FILE_MISSING, FILE_PLACE, FILE_UNREADABLE, FILE_SIZE, FILE_TAIL, FILE_CHECKSUM), over="table_files", find=find_altered),
-    Pass(rules=(UNREGISTERED,), over="warehouse", find=find_unregistered),
+    Pass(rules=(UNREGISTERED, FRESH_METADATA), over="warehouse", find=find_unregistered),
 )

@@ -1,7 +1,7 @@
 """Few files of a good size out of many small ones."""
 
 from lakebed.compaction.compact import CompactionResult, Control, compact
-from lakebed.compaction.engines import Engine, Engines, LocalEngine
+from lakebed.compaction.engines import Engine, Engines, LocalEngine, Order, Rewriting
 from lakebed.compaction.planning import CompactionOptions, CompactionPlan, RunPlan, plan_compaction
 from lakebed.compaction.swapping import SwappedRun, swap
 
@@ -13,6 +13,8 @@ __all__ = [
     "Engine",
     "Engines",
     "LocalEngine",
+    "Order",
+    "Rewriting",
     "RunPlan",
     "SwappedRun",
     "compact",

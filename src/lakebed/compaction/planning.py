@@ -31,7 +31,7 @@ from lakebed.registry.small_files import list_updated
 from lakebed.registry.view_sets import list_instances, list_live_files, list_pieces, merge_window, require_lake_table, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from lakebed.core.schema import Schema
     from lakebed.core.slices import Piece
@@ -233,14 +233,10 @@ class _Planner:
 
     def _judge(self, pieces: Sequence[Piece], budget: Budget | None = None) -> list[Group[LiveFile]]:
         files = self._found.files_of(pieces)
-        wanted = [f for f in files if self._asked.partition in {None, f.partition_path}]
-        readable = [f for f in wanted if self._asked.has_spark or f.file_type == "parquet"]
+        wanted, others = _part(files, lambda f: self._asked.partition in {None, f.partition_path})
+        readable, foreign = _part(wanted, lambda f: self._asked.has_spark or f.file_type == "parquet")
         groups = plan_groups(readable, target_bytes=self._asked.target_bytes, budget=budget)
-        return [
-            *groups,
-            *_left(Reason.NEEDS_SPARK, [f for f in wanted if f not in readable]),
-            *_left(Reason.NOT_ASKED, [f for f in files if f not in wanted] if len(wanted) < len(files) else []),
-        ]
+        return [*groups, *_left(Reason.NEEDS_SPARK, foreign), *_left(Reason.NOT_ASKED, others)]
 
     def _cut(self, pieces: tuple[Piece, ...]) -> Iterator[tuple[Piece, ...]]:
         """Without Spark a swap is bounded: what one conflict can cost must be."""
@@ -278,6 +274,13 @@ class _Planner:
 
     def _files_after(self, group: Group[LiveFile]) -> int:
         return count_outputs(group.chosen_bytes, target_bytes=self._asked.target_bytes) if group.chosen else len(group.files)
+
+
+def _part(files: Iterable[LiveFile], test: Callable[[LiveFile], bool]) -> tuple[list[LiveFile], list[LiveFile]]:
+    parts: tuple[list[LiveFile], list[LiveFile]] = ([], [])
+    for file in files:
+        parts[not test(file)].append(file)
+    return parts
 
 
 def _left(reason: Reason, files: Sequence[LiveFile]) -> list[Group[LiveFile]]:

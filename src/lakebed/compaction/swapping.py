@@ -14,7 +14,7 @@ from lakebed.compaction.engines import Order
 from lakebed.core import fingerprints
 from lakebed.core.errors import ConflictError, LakebedError, OutcomeUnknownError, RewriteMismatchError, StorageUnavailableError
 from lakebed.core.partitions import NewPartition
-from lakebed.parquet.rewriting import RowSum, Source, sum_files
+from lakebed.parquet.row_reading import RowSum, Source, sum_files
 from lakebed.parquet.shaping import Shape
 from lakebed.registry.operations import DEFAULT_LEASE_US, Operation, open_operation, renew_operation
 from lakebed.registry.publish import publish_partition

@@ -31,11 +31,13 @@ from lakebed.iceberg.opening import Base, TableOpener
 from lakebed.iceberg.partitions import make_partitioning
 from lakebed.iceberg.settling import Settler
 from lakebed.iceberg.state import TableState, read_state, read_whole
+from lakebed.iceberg.sweeping import list_leftovers, list_reachable
 from lakebed.registry.footers import load_footers
 from lakebed.registry.groups import list_files_at_group
 from lakebed.registry.lake_tables import find_row
 from lakebed.registry.leases import require_epoch
-from lakebed.registry.snapshots import set_state, sum_at_group
+from lakebed.registry.retire import DEFAULT_GRACE_US
+from lakebed.registry.snapshots import list_queued, set_state, sum_at_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -142,6 +144,25 @@ class Committer:
         held = self._held(base.metadata)
         wanted = {to_uri(f.file_path) for f in list_files_at_group(self.registry, table_id, group)}
         return Verified(group=group, files=len(held), missing=tuple(sorted(wanted - held)), extra=tuple(sorted(held - wanted)))
+
+    def sweep(self, table_id: int, *, older_than_us: int = DEFAULT_GRACE_US) -> list[str]:
+        """Delete metadata files that nothing names and that are old enough; their paths.
+
+        Whoever wrote them can no longer commit them: this process raised the fence, and holds the table while it looks.
+        """
+        with self._owning(table_id) as owned:
+            base = self._open(table_id, owned)
+            row = find_row(self.registry, table_id)
+            if base is None or row is None:
+                return []
+            directory = self.storage.paths.metadata_directory(table_id, TableName(row.database, row.name))
+            leftovers = list_leftovers(
+                self.storage.list_files(directory),
+                reachable=list_reachable(self.store, base),
+                queued=list_queued(self.registry, table_id),
+                before_us=self.registry.now() - older_than_us,
+            )
+            return [outcome.path for outcome in self.storage.delete(leftovers) if outcome.gone]
 
     # -- one table, under its lock --------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from lakebed.registry.snapshots import list_snapshots
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema as IcebergSchema
     from pyiceberg.table.metadata import TableMetadataV2
+    from pyiceberg.table.snapshots import Snapshot
 
     from lakebed.core.names import TableName
     from lakebed.iceberg.catalog import LakeCatalog
@@ -43,6 +44,7 @@ class TableOpener:
     def __init__(self, registry: Registry, storage: Storage, catalog: LakeCatalog) -> None:
         self._registry, self._storage, self._catalog = registry, storage, catalog
         self._metadata: BoundedCache[TableMetadataV2] = BoundedCache(_MAX_SNAPSHOTS)
+        self._texts: BoundedCache[str] = BoundedCache(_MAX_SNAPSHOTS)
         self._forms: BoundedCache[ManifestFormat] = BoundedCache(_MAX_FORMS)
 
     def find(self, name: TableName) -> Base | None:
@@ -91,7 +93,12 @@ class TableOpener:
         self._metadata.add(location, metadata, 1 + len(metadata.snapshots))
 
     def dump(self, metadata: TableMetadataV2) -> str:
-        return metadata.model_dump_json()
+        """The text of a metadata file. A snapshot's own text is made once: with a long history it is nearly all there is to write."""
+        head = metadata.model_dump_json(exclude={"snapshots"}).removesuffix("}")
+        return f'{head},"snapshots":[{",".join(map(self._dump_snapshot, metadata.snapshots))}]}}'
+
+    def _dump_snapshot(self, snapshot: Snapshot) -> str:
+        return self._texts.load(str(snapshot.snapshot_id), lambda: (snapshot.model_dump_json(), 1))
 
     def form(self, partitioning: Partitioning, schema: IcebergSchema) -> ManifestFormat:
         key = f"{partitioning.spec.model_dump_json()}{schema.model_dump_json()}"

@@ -6,61 +6,41 @@ file is made durable, hashed and read back while the next one is written.
 
 from __future__ import annotations
 
-from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakebed.core.compaction import count_outputs
-from lakebed.core.errors import FileChangedError
 from lakebed.parquet.capture import CapturedFile, capture
-from lakebed.parquet.inspect import PYARROW_ERRORS, Wanted
-from lakebed.parquet.row_hash import MODULUS, add_column, sum_rows, total
-from lakebed.parquet.shaping import Shape, list_leaf_paths
+from lakebed.parquet.row_reading import PORTION_BYTES, WHOLE_BYTES, Portion, Reader, RowSum, Source, sum_file
+from lakebed.parquet.shaping import list_leaf_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from lakebed.parquet.inspect import Wanted
+    from lakebed.parquet.shaping import Shape
     from lakebed.storage.access import Storage
 
 ROW_GROUP_BYTES = 32 << 20  # of rows in memory
-SORT_BYTES = 256 << 20  # of files: what is sorted as a whole; more goes in stretches of one output each
-_WHOLE_BYTES = 16 << 20  # a larger file is read in batches
-_PORTION_BYTES, _PORTION_FILES = 8 << 20, 32
-_AHEAD = 2  # portions that are read while one is written
+SORT_BYTES = 256 << 20
 _SAMPLE_ROWS = 20_000
 _ZSTD_LEVEL = 3
 _CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}  # as pyarrow calls them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """A registered file to read."""
-
-    path: str
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowSum:
-    """How many rows, and their sum whatever their order."""
-
-    rows: int = 0
-    hash: int = 0
-
-    def __add__(self, other: RowSum) -> RowSum:
-        return RowSum(rows=self.rows + other.rows, hash=(self.hash + other.hash) % MODULUS)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How rows become files: `new_path` names each, `sort_by` are physical names."""
+    """How rows become files: `new_path` names each, `sort_by` are physical names.
+
+    Files of up to `sort_bytes` together are sorted as a whole, more in stretches of one output each. A file above `whole_bytes` is
+    read in batches.
+    """
 
     shape: Shape
     wanted: Wanted
@@ -69,6 +49,8 @@ class Recipe:
     target_bytes: int
     compression: str = "zstd"
     sort_by: tuple[str, ...] = ()
+    sort_bytes: int = SORT_BYTES
+    whole_bytes: int = WHOLE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,20 +62,13 @@ class Rewritten:
     after: RowSum
 
 
-@dataclass(frozen=True, slots=True)
-class _Portion:
-    rows: pa.Table
-    read_bytes: int  # how much of the old files it stands for
-    found: RowSum = field(default_factory=RowSum)
-    ends_file: bool = False
-
-
 def rewrite_files(storage: Storage, sources: Sequence[Source], recipe: Recipe, *, cancelled: Callable[[], bool]) -> Rewritten | None:
     """The rows of all sources in files of about the target's size. None when it was cancelled: what is written so far is the caller's."""
-    before = RowSum()
-    whole = sum(source.size_bytes for source in sources)
-    with ThreadPoolExecutor(_AHEAD, thread_name_prefix="lakebed-read") as readers, _Output(storage, recipe, whole) as output:
-        for portion in _arrange(_read_ahead(readers, storage, sources, recipe.shape), recipe, whole):
+    before, whole = RowSum(), sum(source.size_bytes for source in sources)
+    portion_bytes = min(PORTION_BYTES, max(1, recipe.target_bytes // 8))
+    reader = Reader(storage, recipe.shape, whole_bytes=recipe.whole_bytes, portion_bytes=portion_bytes)
+    with reader, _Output(storage, recipe, whole) as output:
+        for portion in _arrange(reader.read(sources), recipe, whole):
             if cancelled():
                 return None
             before += portion.found
@@ -102,109 +77,16 @@ def rewrite_files(storage: Storage, sources: Sequence[Source], recipe: Recipe, *
     return Rewritten(files=tuple(file for file, _ in written), before=before, after=sum((found for _, found in written), RowSum()))
 
 
-def sum_file(storage: Storage, path: str, shape: Shape) -> RowSum:
-    """Rows and sum of a file in this shape, a column at a time."""
-    with storage.open_input(path) as opened:
-        reader = pq.ParquetReader()
-        reader.open(opened)
-        return sum((_sum_row_group(reader, n, shape) for n in range(reader.metadata.num_row_groups)), RowSum())
-
-
-def sum_files(storage: Storage, sources: Sequence[Source], shape: Shape) -> RowSum:
-    """Rows and sum of files that anybody wrote."""
-    found = RowSum()
-    with ThreadPoolExecutor(_AHEAD, thread_name_prefix="lakebed-read") as readers:
-        for portion in _read_ahead(readers, storage, sources, shape):
-            found += portion.found
-    return found
-
-
-# -- reading ----------------------------------------------------------------------------------
-
-
-def _read_ahead(readers: ThreadPoolExecutor, storage: Storage, sources: Sequence[Source], shape: Shape) -> Iterator[_Portion]:
-    """The rows of all sources in their order, a few portions ahead of whoever takes them."""
-    waiting: deque[Future[_Portion]] = deque()
-    for batch in _batches(sources):
-        if batch[0].size_bytes > _WHOLE_BYTES:
-            while waiting:
-                yield waiting.popleft().result()
-            yield from _read_large(storage, batch[0], shape)
-            continue
-        waiting.append(readers.submit(_read_portion, storage, batch, shape))
-        if len(waiting) > _AHEAD:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
-
-
-def _batches(sources: Sequence[Source]) -> Iterator[list[Source]]:
-    """Small files together, large ones alone."""
-    batch: list[Source] = []
-    size = 0
-    for source in sources:
-        if batch and (size + source.size_bytes > _PORTION_BYTES or len(batch) == _PORTION_FILES):
-            yield batch
-            batch, size = [], 0
-        batch.append(source)
-        size += source.size_bytes
-    if batch:
-        yield batch
-
-
-def _read_portion(storage: Storage, sources: Sequence[Source], shape: Shape) -> _Portion:
-    tables = [_read_whole(storage, source, shape) for source in sources]
-    rows = tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
-    return _Portion(rows, sum(source.size_bytes for source in sources), _sum(rows, shape))
-
-
-def _read_whole(storage: Storage, source: Source, shape: Shape) -> pa.Table:
-    content = storage.read_range(source.path, 0, source.size_bytes + 1)
-    if len(content) != source.size_bytes:
-        raise FileChangedError(source.path, reason=f"it has another size than the {source.size_bytes} bytes it was registered with")
-    reader = pq.ParquetReader()
-    try:
-        reader.open(pa.BufferReader(content))
-        return shape.fit(reader.read_all(use_threads=False))
-    except PYARROW_ERRORS as exc:
-        raise FileChangedError(source.path, reason=f"it cannot be read any more: {exc}") from exc
-
-
-def _read_large(storage: Storage, source: Source, shape: Shape) -> Iterator[_Portion]:
-    with storage.open_input(source.path) as opened:
-        file = pq.ParquetFile(opened)
-        count = max(1, file.metadata.num_rows)
-        raw = sum(file.metadata.row_group(n).total_byte_size for n in range(file.metadata.num_row_groups))
-        for batch in file.iter_batches(batch_size=max(1024, _PORTION_BYTES * count // max(raw, 1)), use_threads=False):
-            rows = shape.fit(pa.Table.from_batches([batch]))
-            yield _Portion(rows, source.size_bytes * len(batch) // count, _sum(rows, shape))
-
-
-def _sum(rows: pa.Table, shape: Shape) -> RowSum:
-    return RowSum(rows=rows.num_rows, hash=sum_rows(rows, shape.field_ids))
-
-
-def _sum_row_group(reader: Any, number: int, shape: Shape) -> RowSum:
-    count = reader.metadata.row_group(number).num_rows
-    rows = np.zeros(count, dtype=np.uint64)
-    for leaves, field_id in zip(shape.leaves, shape.field_ids, strict=True):
-        start = 0
-        for chunk in reader.read_row_group(number, column_indices=list(leaves), use_threads=False).column(0).chunks:
-            add_column(rows[start : start + len(chunk)], chunk, field_id)
-            start += len(chunk)
-    return RowSum(rows=count, hash=total(rows))
-
-
 # -- order ------------------------------------------------------------------------------------
 
 
-def _arrange(portions: Iterable[_Portion], recipe: Recipe, whole: int) -> Iterator[_Portion]:
+def _arrange(portions: Iterable[Portion], recipe: Recipe, whole: int) -> Iterator[Portion]:
     """As they come, or sorted by what the table is sorted by: as a whole, or in stretches of about one file."""
     if not recipe.sort_by:
         yield from portions
         return
-    stretch = whole if whole <= SORT_BYTES else recipe.target_bytes
-    waiting: list[_Portion] = []
+    stretch = whole if whole <= recipe.sort_bytes else recipe.target_bytes
+    waiting: list[Portion] = []
     for portion in portions:
         waiting.append(portion)
         if sum(p.read_bytes for p in waiting) >= stretch:
@@ -214,25 +96,26 @@ def _arrange(portions: Iterable[_Portion], recipe: Recipe, whole: int) -> Iterat
         yield from _sorted(waiting, recipe.sort_by)
 
 
-def _sorted(portions: Sequence[_Portion], sort_by: Sequence[str]) -> Iterator[_Portion]:
+def _sorted(portions: Sequence[Portion], sort_by: Sequence[str]) -> Iterator[Portion]:
     rows = pa.concat_tables([portion.rows for portion in portions]).combine_chunks()
     keys = _sort_keys(rows, sort_by)
-    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names], null_placement="at_start")
+    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
     read_bytes, found = sum(p.read_bytes for p in portions), sum((p.found for p in portions), RowSum())
-    step = max(1, rows.num_rows * _PORTION_BYTES // max(rows.nbytes, 1))
+    step = max(1, rows.num_rows * PORTION_BYTES // max(rows.nbytes, 1))
     for start in range(0, rows.num_rows, step):
         part = rows.take(order.slice(start, step))
         is_last = start + step >= rows.num_rows
-        yield _Portion(part, read_bytes * part.num_rows // rows.num_rows, found if is_last else RowSum(), ends_file=is_last)
+        yield Portion(part, read_bytes * part.num_rows // rows.num_rows, found if is_last else RowSum(), ends_file=is_last)
 
 
 def _sort_keys(rows: pa.Table, sort_by: Sequence[str]) -> pa.Table:
-    """NULL first and NaN last, as Spark sorts."""
+    """NULL first and NaN last, as Spark sorts: said by keys of their own."""
     keys: list[pa.ChunkedArray] = []
     for name in sort_by:
         column = rows.column(name)
+        keys.append(pc.is_valid(column).cast(pa.int8()))
         if pa.types.is_floating(column.type):
-            keys.append(pc.is_nan(column))
+            keys.append(pc.is_nan(column).cast(pa.int8()))
         keys.append(column)
     return pa.table(keys, names=[str(n) for n in range(len(keys))])
 
@@ -261,7 +144,7 @@ class _Output:
             self._file.abandon()
         self._pool.shutdown(cancel_futures=True)
 
-    def add(self, portion: _Portion) -> None:
+    def add(self, portion: Portion) -> None:
         self._waiting.append(portion.rows)
         self._waiting_bytes += portion.rows.nbytes
         self._taken += portion.read_bytes

@@ -1,26 +1,68 @@
-"""Rewriting files: the one seam behind which a faster engine than Spark may stand."""
+"""Spark as an engine of compaction and merging, for what is too much for one process, is no Parquet, or must be combined."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark import cloudpickle
+
+from lakebed.compaction import Rewriting
+from lakebed.core.compaction import TARGET_BYTES
+from lakebed.parquet import row_hash
+from lakebed.parquet.row_hash import RowSummer
+from lakebed.parquet.row_reading import RowSum
+from lakebed.pipeline.combine import combine_partials
+from lakebed.pipeline.faults import spark_translated
 from lakebed.pipeline.frames import frame_of, stored_frame
+from lakebed.pipeline.staging import Staging
 from lakebed.pipeline.write import key_of, write_frame, write_physical
 from lakebed.registry.plans import list_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame
 
+    from lakebed.compaction import Order
     from lakebed.parquet.capture import CapturedFile
     from lakebed.pipeline.context import Context
-    from lakebed.pipeline.staging import Staging
     from lakebed.registry.lake_tables import LakeTable
 
-TARGET_BYTES = 128 * 1024 * 1024
+cloudpickle.register_pickle_by_value(row_hash)  # type: ignore[no-untyped-call]  # executors need the warehouse and no Lakebed
+
 _ONE_TASK_BYTES = 64 * 1024 * 1024
 _SHUFFLED_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SparkEngine:
+    """Spark jobs on the session of the lake; a job that runs is not interrupted by a cancellation, its files are swept."""
+
+    context: Context
+    name: str = "spark"
+
+    def rewrite(self, order: Order, *, cancelled: Callable[[], bool]) -> Rewriting | None:
+        if cancelled():
+            return None
+        run, work = order.run, Staging(order.run.table, order.operation, order.directory)
+        paths = [file.path for file in run.rewriting]
+        if run.combines:
+            combined = combine_partials(self.context, run.table, frame_of(self.context, run.table.schema, paths))
+            packed = into_files(combined, run.table, size_bytes=run.rewriting_bytes, target_bytes=run.target_bytes)
+            return Rewriting(files=tuple(write_frame(self.context, work, run.table, packed)))
+        has_json = any(file.file_type != "parquet" for file in run.rewriting)
+        before = sum_frame(frame_of(self.context, run.table.schema, paths), run.table) if has_json else None
+        written = rewrite(self.context, work, run.table, paths, size_bytes=run.rewriting_bytes, target_bytes=run.target_bytes)
+        return Rewriting(files=tuple(written), before=before)
+
+
+def sum_frame(frame: DataFrame, table: LakeTable) -> RowSum:
+    """Rows and sum of what Spark reads, for files that only Spark can read."""
+    summer = RowSummer([field.field_id for field in table.schema.fields])
+    with spark_translated(f"summing up rows of {table.name}"):
+        found = frame.mapInArrow(summer, summer.answer).collect()
+    return sum((RowSum(rows=row["rows"], hash=int(row["hash"])) for row in found), RowSum())
 
 
 def rewrite(

@@ -17,7 +17,6 @@ COMPACT = "compact"  # stored, as a job and as a kind of operation: never rename
 _UPDATED = "SELECT id, updated FROM partitions WHERE id IN (:ids*)"
 _SMALL = "SELECT partition_path, small_file_count FROM table_stats WHERE table_id = :table_id"
 _JSON = "SELECT 1 FROM table_files WHERE table_id = :table_id AND retired_seq IS NULL AND file_type <> 'parquet' LIMIT 1"
-_LAST = "SELECT last_seq FROM table_seq WHERE table_id = :table_id"
 _NAME = "SELECT database, name FROM tables WHERE id = :table_id AND dropped_at IS NULL"
 # A live one has an open operation, or is between two of them for a moment
 _DEAD = """UPDATE runs SET state = 'failed', result = :result, finished_at = :now
@@ -37,12 +36,6 @@ def count_small_files(reader: Registry | Reader, table_id: int) -> dict[str, int
 
 def has_json(reader: Registry | Reader, table_id: int) -> bool:
     return bool(reader.query(_JSON, {"table_id": table_id}))
-
-
-def read_last_number(reader: Registry | Reader, table_id: int) -> int:
-    """The end of the table's journal; 0 for one that was never there."""
-    rows = reader.query(_LAST, {"table_id": table_id})
-    return int(rows[0][0]) if rows else 0
 
 
 def find_name(reader: Registry | Reader, table_id: int) -> tuple[str, str] | None:

@@ -106,6 +106,11 @@ def list_operation_kinds(reader: Registry | Reader | Transaction, op_ids: Iterab
     return {row[0] for start in range(0, len(ids), _MANY) for row in reader.query(_KINDS, {"ids": ids[start : start + _MANY]})}
 
 
+def list_queued(reader: Registry | Reader | Transaction, table_id: int) -> set[str]:
+    """Paths of the table that wait for their deletion."""
+    return {row[0] for row in reader.query("SELECT file_path FROM temporary_files WHERE table_id = :id", {"id": table_id})}
+
+
 def set_state(tx: Transaction, name: TableName, state: str) -> bool:
     """`ok` or `degraded`; False, and no change, when it is so already."""
     table = tx.require(name)

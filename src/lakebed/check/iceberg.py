@@ -1,0 +1,191 @@
+"""Iceberg beside the registry: pointer, metadata, manifests and files all there, and exactly what the registry says.
+
+Commits go on meanwhile. A tree is judged against the registry at the group that it claims, and what looks wrong is
+looked at again when the pointer has moved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakebed.check.iceberg_tree import Entry, Tree, TreeError, read_pointers, read_tree
+from lakebed.check.scan import Pass, Rule
+from lakebed.core.names import TableName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakebed.check.report import Finding
+    from lakebed.check.scan import Scan
+
+POINTER = Rule(name="iceberg_pointer", invariant="I8")
+TREE = Rule(name="iceberg_tree", invariant="I8")
+GROUP = Rule(name="iceberg_group", invariant="I2")
+FILES = Rule(name="iceberg_files", invariant="I2")
+TOTALS = Rule(name="iceberg_totals", invariant="I2")
+HISTORY = Rule(name="iceberg_history", invariant="I5")
+NEEDED = Rule(name="iceberg_needed", invariant="I3")
+
+_TABLES = "SELECT id, last_group, committed_group FROM tables WHERE dropped_at IS NULL AND state = 'ok' ORDER BY id"
+_COMMITTED = "SELECT id, database, name FROM tables WHERE committed_group > 0 OR last_group > 0"
+_AT_GROUP = """SELECT file_path, row_count, file_size FROM table_files
+WHERE table_id = :id AND added_group <= :g AND (removed_group IS NULL OR removed_group > :g)"""
+_KNOWN = "SELECT file_path FROM table_files WHERE table_id = :id"
+_SNAPSHOTS = "SELECT snapshot_id FROM table_snapshots WHERE table_id = :id AND expired_at IS NULL"
+_ATTEMPTS = 5
+_SHOWN = 3
+_REFRESH = "run `lakebed repair` to make Iceberg follow the registry again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    table_id: int
+    name: str
+    last_group: int
+    committed_group: int
+
+
+def find_drift(scan: Scan) -> Iterator[Finding]:
+    """Every table, each as of one pointer."""
+    for row in scan.query(_TABLES, None):
+        yield from _judge(scan, row[0])
+
+
+def _judge(scan: Scan, table_id: int) -> list[Finding]:
+    """Again while the table moves on: what a moving table shows is no finding."""
+    findings: list[Finding] = []
+    for _ in range(_ATTEMPTS):
+        before = _find_table(scan, table_id)
+        location = None if before is None else read_pointers(scan).get(before.name)
+        findings = [] if before is None else list(_examine(scan, before, location))
+        if not findings or (_find_table(scan, table_id) == before and before and read_pointers(scan).get(before.name) == location):
+            return findings
+    return findings
+
+
+def _find_table(scan: Scan, table_id: int) -> _Table | None:
+    for row in scan.query(_TABLES, None):
+        if row[0] == table_id:
+            return _Table(table_id=row[0], name=scan.names.get(row[0], f"table {row[0]}"), last_group=row[1], committed_group=row[2])
+    return None
+
+
+def _examine(scan: Scan, table: _Table, location: str | None) -> Iterator[Finding]:
+    if location is None:
+        if table.committed_group:
+            message = f"the registry says that Iceberg reached group {table.committed_group}, but the catalog names no metadata: {_REFRESH}"
+            yield POINTER.broken(table.name, "catalog", message)
+        return
+    try:
+        tree = read_tree(scan.require_storage(), location)
+    except TreeError as exc:
+        yield POINTER.broken(table.name, exc.location, f"the catalog names this metadata file, but {exc.reason}: {_REFRESH}")
+        return
+    yield from _check_group(table, tree)
+    yield from _check_history(scan, table, tree)
+    try:
+        yield from _check_files(scan, table, tree)
+        yield from _check_needed(scan, table, tree)
+        sum(1 for _ in tree.list_reachable())
+    except TreeError as exc:
+        yield TREE.broken(table.name, exc.location, f"a kept snapshot names this file, but {exc.reason}: {_REFRESH}")
+
+
+def _check_group(table: _Table, tree: Tree) -> Iterator[Finding]:
+    if not table.committed_group <= tree.group <= table.last_group:
+        message = (
+            f"Iceberg stands at group {tree.group}, the registry says that {table.committed_group} is committed and {table.last_group} "
+            f"the last: {_REFRESH}"
+        )
+        yield GROUP.broken(table.name, tree.location, message)
+
+
+def _check_history(scan: Scan, table: _Table, tree: Tree) -> Iterator[Finding]:
+    """Ids of commits once, sequence numbers rising with time, and the registry's list the same as the table's."""
+    snapshots = sorted(tree.snapshots, key=lambda s: s["sequence-number"])
+    commits = [s["summary"].get("lakebed.commit-id") for s in snapshots]
+    numbers = [s["sequence-number"] for s in snapshots]
+    if len(set(commits)) != len(commits) or None in commits:
+        yield HISTORY.broken(
+            table.name, tree.location, "a commit occurs twice, or a snapshot is not Lakebed's own: repair offers to adopt it"
+        )
+    if len(set(numbers)) != len(numbers) or [s["timestamp-ms"] for s in snapshots] != sorted(s["timestamp-ms"] for s in snapshots):
+        yield HISTORY.broken(table.name, tree.location, f"sequence numbers do not rise with the snapshots' times: {_REFRESH}")
+    known = {row[0] for row in scan.query(_SNAPSHOTS, {"id": table.table_id})}
+    kept = {s["snapshot-id"] for s in snapshots}
+    if known != kept and tree.group <= table.committed_group:  # ahead of the registry: the commit is not written down yet
+        wrong = sorted(known ^ kept)[:_SHOWN]
+        yield HISTORY.broken(
+            table.name, tree.location, f"registry and Iceberg keep different snapshots ({', '.join(map(str, wrong))}): {_REFRESH}"
+        )
+
+
+def _check_files(scan: Scan, table: _Table, tree: Tree) -> Iterator[Finding]:
+    current = tree.current
+    held = {} if current is None else tree.files_of(current)
+    rows = scan.query(_AT_GROUP, {"id": table.table_id, "g": tree.group})
+    wanted = {path: Entry(rows=row_count, size_bytes=size) for path, row_count, size in rows}
+    for path in sorted(held.keys() ^ wanted.keys())[:_SHOWN]:
+        where = "the current snapshot, but not of the registry" if path in held else "the registry, but not of the current snapshot"
+        yield FILES.broken(table.name, path, f"at group {tree.group} the file is part of {where}: {_REFRESH}")
+    if current is None:
+        return
+    if tree.count_entries(current) != len(held):
+        yield FILES.broken(table.name, tree.location, f"the current snapshot lists a file twice, so its rows are read twice: {_REFRESH}")
+    for path in sorted(held.keys() & wanted.keys()):
+        if held[path] != wanted[path]:
+            message = f"a manifest says {held[path].rows} rows and {held[path].size_bytes} bytes, the registry {wanted[path].rows} and {wanted[path].size_bytes}: {_REFRESH}"
+            yield TOTALS.broken(table.name, path, message)
+    yield from _check_totals(table, current, held)
+
+
+def _check_totals(table: _Table, snapshot: dict[str, Any], held: dict[str, Entry]) -> Iterator[Finding]:
+    sums = {
+        "total-data-files": len(held),
+        "total-records": sum(entry.rows for entry in held.values()),
+        "total-files-size": sum(entry.size_bytes for entry in held.values()),
+    }
+    for key, expected in sums.items():
+        if int(snapshot["summary"].get(key, -1)) != expected:
+            message = f"its summary says {key} = {snapshot['summary'].get(key)}, its manifests hold {expected}: {_REFRESH}"
+            yield TOTALS.broken(table.name, f"snapshot {snapshot['snapshot-id']}", message)
+
+
+def _check_needed(scan: Scan, table: _Table, tree: Tree) -> Iterator[Finding]:
+    """No file of a kept snapshot may have been deleted: its row goes in the transaction that finalizes the deletion."""
+    known = {row[0] for row in scan.query(_KNOWN, {"id": table.table_id})}
+    for snapshot in tree.snapshots:
+        for path in sorted(tree.files_of(snapshot).keys() - known)[:_SHOWN]:
+            message = f"snapshot {snapshot['snapshot-id']} still needs this file, but its deletion is final: expire the snapshot"
+            yield NEEDED.broken(table.name, path, message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """Metadata files that the tables' pointers reach now. Below `unsure` nothing can be told, so all of it counts as needed."""
+
+    paths: frozenset[str]
+    unsure: tuple[str, ...]
+
+    def holds(self, path: str) -> bool:
+        return path in self.paths or path.startswith(self.unsure)
+
+
+def find_reach(scan: Scan) -> Reach:
+    storage = scan.require_storage()
+    pointers = read_pointers(scan)
+    paths: set[str] = set()
+    unsure: list[str] = []
+    for table_id, database, name in scan.query(_COMMITTED, None):
+        location = pointers.get(f"{database}.{name}")
+        try:
+            if location is None:
+                raise TreeError("catalog", "the pointer is lost")  # noqa: TRY301 - what cannot be read is one case, however it came
+            paths.update(read_tree(storage, location).list_reachable())
+        except TreeError:  # other rules tell it
+            unsure.append(storage.paths.metadata_directory(table_id, TableName(database, name)) + "/")
+    return Reach(paths=frozenset(paths), unsure=tuple(unsure))
+
+
+LONG_PASSES = (Pass(rules=(POINTER, TREE, GROUP, FILES, TOTALS, HISTORY, NEEDED), over="tables", find=find_drift),)

@@ -1,0 +1,164 @@
+"""The rows of files, read ahead in portions, and summed up on the way."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakebed.core.errors import FileChangedError
+from lakebed.parquet.inspect import PYARROW_ERRORS
+from lakebed.parquet.row_hash import MODULUS, add_column, sum_rows, total
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lakebed.parquet.shaping import Shape
+    from lakebed.storage.access import Storage
+
+WHOLE_BYTES = 16 << 20  # a larger file is read in batches
+PORTION_BYTES = 8 << 20
+_PORTION_FILES = 32
+_AHEAD = 2  # portions that are read while one is taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A registered file to read."""
+
+    path: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowSum:
+    """How many rows, and their sum whatever their order."""
+
+    rows: int = 0
+    hash: int = 0
+
+    def __add__(self, other: RowSum) -> RowSum:
+        return RowSum(rows=self.rows + other.rows, hash=(self.hash + other.hash) % MODULUS)
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    rows: pa.Table
+    read_bytes: int  # how much of the old files it stands for
+    found: RowSum = field(default_factory=RowSum)
+    ends_file: bool = False
+
+
+def sum_file(storage: Storage, path: str, shape: Shape) -> RowSum:
+    """Rows and sum of a file in this shape, a column at a time."""
+    with storage.open_input(path) as opened:
+        reader = pq.ParquetReader()
+        reader.open(opened)
+        return sum((_sum_row_group(reader, n, shape) for n in range(reader.metadata.num_row_groups)), RowSum())
+
+
+def sum_files(storage: Storage, sources: Sequence[Source], shape: Shape) -> RowSum:
+    """Rows and sum of files that anybody wrote."""
+    with Reader(storage, shape) as reader:
+        return sum((portion.found for portion in reader.read(sources)), RowSum())
+
+
+class Reader:
+    """The rows of many files in their order, read a few portions ahead of whoever takes them."""
+
+    def __init__(self, storage: Storage, shape: Shape, *, whole_bytes: int = WHOLE_BYTES, portion_bytes: int = PORTION_BYTES) -> None:
+        self._storage, self._shape, self._whole_bytes, self._portion_bytes = storage, shape, whole_bytes, portion_bytes
+        self._pool = ThreadPoolExecutor(_AHEAD, thread_name_prefix="lakebed-read")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def read(self, sources: Sequence[Source]) -> Iterator[Portion]:
+        waiting: deque[Future[Portion]] = deque()
+        for batch in self._batches(sources):
+            if batch[0].size_bytes > self._whole_bytes:
+                while waiting:
+                    yield waiting.popleft().result()
+                yield from _read_large(self._storage, batch[0], self._shape, self._portion_bytes)
+                continue
+            waiting.append(self._pool.submit(_read_portion, self._storage, batch, self._shape))
+            if len(waiting) > _AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+    def _batches(self, sources: Sequence[Source]) -> Iterator[list[Source]]:
+        """Small files together, large ones alone."""
+        batch: list[Source] = []
+        size = 0
+        for source in sources:
+            if batch and (size + source.size_bytes > min(self._portion_bytes, self._whole_bytes) or len(batch) == _PORTION_FILES):
+                yield batch
+                batch, size = [], 0
+            batch.append(source)
+            size += source.size_bytes
+        if batch:
+            yield batch
+
+
+def _read_portion(storage: Storage, sources: Sequence[Source], shape: Shape) -> Portion:
+    tables = [_read_whole(storage, source, shape) for source in sources]
+    rows = tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
+    return Portion(rows, sum(source.size_bytes for source in sources), _sum(rows, shape))
+
+
+def _read_whole(storage: Storage, source: Source, shape: Shape) -> pa.Table:
+    content = storage.read_range(source.path, 0, source.size_bytes + 1)
+    _require_size(source, len(content))
+    reader = pq.ParquetReader()
+    with _translated(source):
+        reader.open(pa.BufferReader(content))
+        return shape.fit(reader.read_all(use_threads=False))
+
+
+def _read_large(storage: Storage, source: Source, shape: Shape, portion_bytes: int) -> Iterator[Portion]:
+    _require_size(source, storage.stat(source.path).size_bytes)
+    with storage.open_input(source.path) as opened, _translated(source):
+        file = pq.ParquetFile(opened)
+        count = max(1, file.metadata.num_rows)
+        raw = sum(file.metadata.row_group(n).total_byte_size for n in range(file.metadata.num_row_groups))
+        for batch in file.iter_batches(batch_size=max(1, portion_bytes * count // max(raw, 1)), use_threads=False):
+            rows = shape.fit(pa.Table.from_batches([batch]))
+            yield Portion(rows, source.size_bytes * len(batch) // count, _sum(rows, shape))
+
+
+def _require_size(source: Source, found: int) -> None:
+    if found != source.size_bytes:
+        raise FileChangedError(source.path, reason=f"it has another size than the {source.size_bytes} bytes it was registered with")
+
+
+@contextmanager
+def _translated(source: Source) -> Iterator[None]:
+    try:
+        yield
+    except PYARROW_ERRORS as exc:
+        raise FileChangedError(source.path, reason=f"it cannot be read any more: {exc}") from exc
+
+
+def _sum(rows: pa.Table, shape: Shape) -> RowSum:
+    return RowSum(rows=rows.num_rows, hash=sum_rows(rows, shape.field_ids))
+
+
+def _sum_row_group(reader: Any, number: int, shape: Shape) -> RowSum:
+    count = reader.metadata.row_group(number).num_rows
+    rows = np.zeros(count, dtype=np.uint64)
+    for leaves, field_id in zip(shape.leaves, shape.field_ids, strict=True):
+        start = 0
+        for chunk in reader.read_row_group(number, column_indices=list(leaves), use_threads=False).column(0).chunks:
+            add_column(rows[start : start + len(chunk)], chunk, field_id)
+            start += len(chunk)
+    return RowSum(rows=count, hash=total(rows))

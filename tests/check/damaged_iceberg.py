@@ -1,0 +1,108 @@
+"""Ways to hurt the Iceberg table, each with the rules that must find it, and no other."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from patients import LINES_ID, Patient, found_by
+
+_METADATA = ".gz.metadata.json"
+
+
+def place(location: str) -> Path:
+    return Path(location.removeprefix("file://"))
+
+
+def rewrite(lake: Patient, change: Any) -> None:
+    """Change the current metadata file, as a person with an editor would."""
+    path = place(lake.metadata_location())
+    content = json.loads(gzip.decompress(path.read_bytes()))
+    change(content)
+    path.write_bytes(gzip.compress(json.dumps(content).encode()))
+
+
+@found_by("iceberg_pointer")
+def a_pointer_to_nothing(lake: Patient) -> None:
+    lake.run_in_catalog("UPDATE iceberg_tables SET metadata_location = metadata_location || 'x' WHERE table_name = 'lines'")
+
+
+@found_by("iceberg_pointer")
+def a_lost_catalog_row(lake: Patient) -> None:
+    lake.run_in_catalog("DELETE FROM iceberg_tables WHERE table_name = 'lines'")
+
+
+@found_by("iceberg_pointer")
+def metadata_that_is_no_json(lake: Patient) -> None:
+    place(lake.metadata_location()).write_bytes(gzip.compress(b"{"))
+
+
+@found_by("iceberg_tree")
+def a_lost_manifest(lake: Patient) -> None:
+    for path in place(lake.metadata_location()).parent.glob("*-m*.avro"):
+        path.unlink()
+
+
+@found_by("iceberg_tree")
+def a_truncated_manifest_list(lake: Patient) -> None:
+    for path in place(lake.metadata_location()).parent.glob("snap-*.avro"):
+        path.write_bytes(path.read_bytes()[:-40])
+
+
+@found_by("iceberg_group")
+def a_group_that_the_registry_never_drew(lake: Patient) -> None:
+    rewrite(lake, lambda metadata: metadata["properties"].update({"lakebed.committed-group": "99"}))
+
+
+@found_by("iceberg_files")
+def a_file_that_the_registry_takes_for_pending(lake: Patient) -> None:
+    with lake.past_triggers("table_files"):
+        lake.run("UPDATE table_files SET added_group = NULL WHERE table_id = :t AND file_path = :p", t=LINES_ID, p=lake.live_path(LINES_ID))
+    lake.run("DELETE FROM change_log WHERE table_id = :t", t=LINES_ID)
+    lake.run("UPDATE table_seq SET purged_seq = last_seq WHERE table_id = :t", t=LINES_ID)
+
+
+@found_by("iceberg_totals")
+def a_summary_that_counts_wrongly(lake: Patient) -> None:
+    def change(metadata: dict[str, Any]) -> None:
+        metadata["snapshots"][-1]["summary"]["total-records"] = "1"
+
+    rewrite(lake, change)
+
+
+@found_by("iceberg_history")
+def a_commit_that_occurs_twice(lake: Patient) -> None:
+    def change(metadata: dict[str, Any]) -> None:
+        metadata["snapshots"][1]["summary"]["lakebed.commit-id"] = metadata["snapshots"][0]["summary"]["lakebed.commit-id"]
+
+    rewrite(lake, change)
+
+
+@found_by("iceberg_history")
+def a_snapshot_that_the_registry_forgot(lake: Patient) -> None:
+    with lake.past_triggers("table_snapshots"):
+        lake.run("UPDATE table_snapshots SET expired_at = 1 WHERE table_id = :t AND parent_id IS NULL", t=LINES_ID)
+    lake.run("DELETE FROM change_log WHERE table_id = :t", t=LINES_ID)
+    lake.run("UPDATE table_seq SET purged_seq = last_seq WHERE table_id = :t", t=LINES_ID)
+
+
+@found_by("iceberg_needed")
+def a_file_deleted_though_a_kept_snapshot_needs_it(lake: Patient) -> None:
+    path = lake.one("SELECT file_path FROM table_files WHERE table_id = :t AND retired_seq IS NOT NULL", t=LINES_ID)
+    lake.run("DELETE FROM partition_metadata WHERE file_path = :p", p=path)
+    lake.run("DELETE FROM file_columns WHERE file_id = (SELECT id FROM table_files WHERE file_path = :p)", p=path)
+    lake.run("DELETE FROM temporary_files WHERE file_path = :p", p=path)
+    lake.run("DELETE FROM table_files WHERE file_path = :p", p=path)
+    Path(path).unlink()
+
+
+@found_by("fresh_metadata", "unregistered_file")
+def leftovers_of_commits(lake: Patient) -> None:
+    directory = place(lake.metadata_location()).parent
+    (directory / "young-m0.avro").write_bytes(b"Obj")
+    old = directory / "old-m0.avro"
+    old.write_bytes(b"Obj")
+    os.utime(old, (1, 1))
