@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +17,7 @@ from lakebed.core.events import Component
 from lakebed.iceberg.catalog import open_catalog
 from lakebed.iceberg.committer import Committer
 from lakebed.registry.leases import make_owner
-from lakebed.registry.waiting import wait_for_group
+from lakebed.registry.waiting import wait_for_group, wait_until_published
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 Role = Literal["publishing", "full"]
 STOP_S = 25.0
-_TICK_S = 0.5
+_TICK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +88,14 @@ class Service:
         self._catalog.close()
 
     def drain(self, timeout_s: float) -> bool:
-        """Whether every committed change was handled, here or by the process that is active, within the timeout."""
-        return self.astha.drain(timeout_s)
+        """Whether everything committed so far was handled and published, here or by the process that is active, within the timeout."""
+        deadline = time.monotonic() + timeout_s
+        while self.astha.drain(max(0.0, deadline - time.monotonic())):
+            if not self.astha.is_active:
+                return wait_until_published(self._registry, timeout_s=max(0.0, deadline - time.monotonic()))
+            if not self.snapshotter.flush():
+                return True
+        return False
 
     def status(self) -> AsthaStatus:
         return self.astha.status()

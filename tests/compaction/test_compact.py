@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import random
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from compaction_lakes import disk_paths, fill, insert_rows, live_paths, make_ord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders import ORDERS, SCHEMA, arrow_rows, count, fresh_name, grow_schema, logical_dump, seal_pending
+from builders import ORDERS, SCHEMA, START, arrow_rows, count, fresh_name, grow_schema, logical_dump, seal_pending
 from lakebed.compaction import CompactionOptions, Control, compact, plan_compaction
 from lakebed.core import fingerprints
 from lakebed.core.errors import InvalidNameError, InvalidValueError, TableNotFoundError
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
 
 def reasons(plan: CompactionPlan) -> list[tuple[str, str, int]]:
     return [(group.partition_path, group.reason, group.files) for group in plan.groups]
+
+
+def random_rows(number: int, rows: int) -> pa.Table:
+    """Rows that do not shrink much, however many of them lie together."""
+    values = random.Random(number)
+    columns = [range(number * rows, (number + 1) * rows), [START] * rows, [values.random() for _ in range(rows)]]
+    return pa.table(columns, schema=to_arrow(SCHEMA))
 
 
 def test_small_files_become_one_and_a_second_run_finds_nothing(lake: Lake) -> None:
@@ -50,7 +58,8 @@ def test_small_files_become_one_and_a_second_run_finds_nothing(lake: Lake) -> No
 
 def test_outputs_are_as_many_as_the_target_demands_and_near_it(lake: Lake) -> None:
     make_orders(lake)
-    fill(lake, 50, rows=400)
+    for number in range(50):
+        insert_rows(lake, random_rows(number, 2000))
     target = lake.table(str(ORDERS)).row.total_size // 12
     rows = read_all(lake)
 
@@ -58,7 +67,7 @@ def test_outputs_are_as_many_as_the_target_demands_and_near_it(lake: Lake) -> No
 
     sizes = [file.file_size for file in lake.list_files(str(ORDERS))]
     assert len(sizes) == -(-sum(sizes) // target)
-    assert all(0.75 * target <= size <= 1.8 * target for size in sizes)
+    assert [size for size in sizes if not 0.75 * target <= size <= 1.8 * target] == []
     assert read_all(lake) == rows
     assert compact(lake.registry, lake.storage, str(ORDERS), CompactionOptions(target_bytes=target)).runs == ()
     assert lake.check().clean
@@ -68,14 +77,13 @@ def test_outputs_are_as_many_as_the_target_demands_and_near_it(lake: Lake) -> No
 def test_500_files_of_a_megabyte_become_files_of_128(lake: Lake) -> None:
     make_orders(lake)
     for number in range(500):
-        insert_rows(lake, pa.table([range(number * 60_000, (number + 1) * 60_000), [datetime(2026, 1, 1, tzinfo=UTC)] * 60_000,
-                                    [float(hash((number, i)) % 1_000_003) for i in range(60_000)]], schema=to_arrow(SCHEMA)))  # fmt: skip
+        insert_rows(lake, random_rows(number, 125_000))
 
     compact(lake.registry, lake.storage, str(ORDERS))
 
     sizes = [file.file_size for file in lake.list_files(str(ORDERS))]
     assert len(sizes) == -(-sum(sizes) // (128 << 20))
-    assert all(0.75 * (128 << 20) <= size <= 1.8 * (128 << 20) for size in sizes[: len(sizes) if len(sizes) > 1 else 0])
+    assert [size for size in sizes if not 0.75 * (128 << 20) <= size <= 1.8 * (128 << 20)] == []
     assert compact(lake.registry, lake.storage, str(ORDERS)).runs == ()
 
 
@@ -237,7 +245,7 @@ def test_progress_is_told_after_every_run(timed_lake: Lake, clock: FixedClock) -
     assert told == [(1, 2), (2, 2)]
 
 
-@pytest.mark.parametrize("asked", range(1, 8))
+@pytest.mark.parametrize("asked", range(1, 6))
 def test_a_cancelled_compaction_leaves_no_trace(lake: Lake, asked: int) -> None:
     make_orders(lake)
     fill(lake, 70)

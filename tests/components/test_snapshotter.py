@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def start(registry: Registry, table: LakeTable, *, expires: bool = True) -> tuple[Snapshotter, Delivery]:
-    snapshotter = Snapshotter(registry, expires=expires)
+    snapshotter = Snapshotter(registry, expires=expires, pace_s=0, monotonic=lambda: registry.now() / 1e6)
     return snapshotter, Delivery(registry, snapshotter, Component.SNAPSHOTTER, table.table_id)
 
 
@@ -68,6 +68,36 @@ def test_every_insert_is_sealed_and_a_burst_in_one_group(registry: Registry) -> 
 
     assert groups(registry, table) == 2
     assert len(list_files_at_group(registry, table.table_id, 2)) == 6
+
+
+def test_inserts_faster_than_the_pace_share_a_group(timed_registry: Registry, clock: FixedClock) -> None:
+    table = make_table(timed_registry)
+    snapshotter = Snapshotter(timed_registry, pace_s=0.2, monotonic=lambda: clock() / 1e6)
+    lane = Delivery(timed_registry, snapshotter, Component.SNAPSHOTTER, table.table_id)
+    for number in range(5):
+        publish(timed_registry, table, fake_file(number))
+        lane.deliver()
+        snapshotter.tick()
+    assert groups(timed_registry, table) == 1
+
+    clock.advance(seconds=0.2)
+    snapshotter.tick()
+
+    assert groups(timed_registry, table) == 2
+    assert read_pending(timed_registry, table.table_id).files == 0
+
+
+def test_a_flush_does_not_wait_for_the_pace(timed_registry: Registry, clock: FixedClock) -> None:
+    table = make_table(timed_registry)
+    snapshotter = Snapshotter(timed_registry, monotonic=lambda: clock() / 1e6)
+    lane = Delivery(timed_registry, snapshotter, Component.SNAPSHOTTER, table.table_id)
+    for number in range(2):
+        publish(timed_registry, table, fake_file(number))
+        lane.deliver()
+
+    assert snapshotter.flush()
+    assert not snapshotter.flush()
+    assert groups(timed_registry, table) == 2
 
 
 def test_what_was_pending_before_it_started_is_sealed_at_the_start(registry: Registry) -> None:

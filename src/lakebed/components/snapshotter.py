@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -25,10 +27,14 @@ from lakebed.registry.snapshots import list_snapshots
 from lakebed.registry.wishes import change_wishes, read_properties
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakebed.core.events import Event, RegistryTable
     from lakebed.registry.engine import Registry
 
+PACE_S = 0.2  # between two seals of one table: inserts that come faster share a group, and the commit that follows it
 _PLAN_EVERY_US = 60 * 1_000_000  # thinning is planned at most once a minute: a wish is a registry transaction and an Iceberg commit
+_LOOK_EVERY_S = 10.0
 _NOTHING = Pending()
 
 
@@ -43,14 +49,18 @@ class _Table:
     sealed_upto: int = 0  # files of changes up to this number are sealed, whatever their event says
     snapshots: dict[int, KeptSnapshot] = field(default_factory=dict)
     planned_at: int = 0
+    sealed_at: float = -math.inf  # by the monotonic clock
     lock: threading.RLock = field(default_factory=threading.RLock)  # events of one table come one by one, ticks come between
 
 
 class Snapshotter:
     """Seals by the table's own policy. `expires=False` keeps every snapshot: a process that only publishes never expires."""
 
-    def __init__(self, registry: Registry, *, expires: bool = True) -> None:
-        self._registry, self._expires = registry, expires
+    def __init__(
+        self, registry: Registry, *, expires: bool = True, pace_s: float = PACE_S, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._registry, self._expires, self._pace_s, self._monotonic = registry, expires, pace_s, monotonic
+        self._looked_at = -math.inf
         self._tables: dict[int, _Table] = {}
 
     def get_subscribed_tables(self) -> frozenset[RegistryTable]:
@@ -92,18 +102,31 @@ class Snapshotter:
             self._seal_if_due(event.table_id, state)
 
     def tick(self) -> None:
-        """What time alone makes due: intervals that ran out, snapshots that grew old."""
+        """What time alone makes due: seals that were put off, intervals that ran out, snapshots that grew old."""
+        looks = self._monotonic() - self._looked_at >= _LOOK_EVERY_S
+        if looks:
+            self._looked_at = self._monotonic()
         for table_id, state in list(self._tables.items()):
             self._seal_if_due(table_id, state)
-            self._expire_if_due(table_id, state)
+            if looks:
+                self._expire_if_due(table_id, state)
 
-    def _seal_if_due(self, table_id: int, state: _Table) -> None:
+    def flush(self) -> bool:
+        """Seal now what was only put off; whether there was any."""
+        done = [self._seal_if_due(table_id, state, paced=False) for table_id, state in list(self._tables.items())]
+        return any(done)
+
+    def _seal_if_due(self, table_id: int, state: _Table, *, paced: bool = True) -> bool:
         with state.lock:
             if not state.pending.files or not state.policy.is_due(state.pending, now=self._now(state.policy)):
-                return
+                return False
+            if paced and self._monotonic() - state.sealed_at < self._pace_s:
+                return False  # the next tick
             sealed = seal_table(self._registry, table_id)
+            state.sealed_at = self._monotonic()
             state.sealed_upto = max(state.sealed_upto, sealed.upto)
             state.pending = _NOTHING
+            return sealed.group is not None
 
     def _now(self, policy: SnapshotPolicy) -> int:
         """The registry's clock, which is asked only where time decides: on PostgreSQL that is a round trip."""

@@ -84,12 +84,12 @@ class Verified:
 
 
 class _Owned:
-    """A table as this process owns it: the fence's epoch, and whether the registry knows all that was committed."""
+    """A table as this process owns it: the fence's epoch, and the metadata that the registry is known to be in step with."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.epoch: int | None = None
-        self.is_settled = False
+        self.settled: str | None = None
 
 
 class Committer:
@@ -197,7 +197,6 @@ class Committer:
             return None
         epoch = self._own(state.name, owned)
         base = self._opener.create(state, epoch=epoch, over=True)
-        owned.is_settled = False
         return self._move(state, base, owned, removed=frozenset())
 
     def _open(self, table_id: int, owned: _Owned) -> Base | None:
@@ -213,7 +212,6 @@ class Committer:
         found = self._opener.find_intact(name, table_id)
         if found is not None:
             return found
-        owned.is_settled = False
         state = state or read_state(self.registry, self.storage.paths, table_id, since=None)
         return None if state is None else self._opener.restore(state, epoch=epoch)
 
@@ -224,7 +222,7 @@ class Committer:
             if (lease := self._lease()) is not None:
                 with self.registry.write() as tx:
                     require_epoch(tx, lease)
-            owned.epoch, owned.is_settled = epoch, False
+            owned.epoch, owned.settled = epoch, None
         return owned.epoch
 
     def _require_lineage(self, state: TableState, base: Base) -> None:
@@ -297,11 +295,12 @@ class Committer:
         return Base(metadata=final, location=location)
 
     def _settle(self, state: TableState, before: Base, after: Base, owned: _Owned) -> None:
-        if owned.is_settled and before is after:
+        """Another process may have committed and died before it told the registry: only what we settled ourselves is known."""
+        is_known = owned.settled == before.location
+        if is_known and before is after:
             return
-        known, owned.is_settled = owned.is_settled, False
-        self._settler.settle(state, before=before, after=after, known=known, lease=self._lease())
-        owned.is_settled = True
+        self._settler.settle(state, before=before, after=after, known=is_known, lease=self._lease())
+        owned.settled = after.location
 
     def _held(self, metadata: TableMetadataV2) -> frozenset[str]:
         snapshot = metadata.current_snapshot()

@@ -1,0 +1,171 @@
+"""Astha heals itself: a dead watcher, lost connections, a missing trigger; and says why when it stays down."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from builders import ORDERS, count, fake_file, make_table, publish, within
+from lakebed.core.errors import TriggersChangedError
+from lakebed.core.events import SUBSCRIPTIONS, Component
+from lakebed.registry.create import verify_triggers
+from lakebed.registry.deliveries import read_incarnation
+from lakebed.registry.journal import read_changes, read_ends
+from lakebed.registry.leases import acquire_lease
+from lakebed.registry.restore import restore_programs
+from lakebed.registry.wakeup import PostgresHints, SqliteHints
+from recorders import PATIENCE_S, UPDATER, Recorder, await_that, recorders, running
+
+if TYPE_CHECKING:
+    from lakebed.astha import Astha
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.lake_tables import LakeTable
+
+DROPS = {"sqlite": "DROP TRIGGER {0}", "postgresql": "DROP TRIGGER {0} ON {1}"}
+
+
+@pytest.fixture
+def table(registry: Registry) -> LakeTable:
+    return make_table(registry)
+
+
+def kill_watcher(astha: Astha, registry: Registry) -> None:
+    """Takes its connection away: it dies of the next look."""
+    assert astha._life is not None
+    hints = astha._life.watcher._hints
+    if isinstance(hints, SqliteHints):
+        hints._connection.raw.close()
+    else:
+        pid = cast("PostgresHints", hints)._connection.raw.info.backend_pid
+        registry.query("SELECT pg_terminate_backend(CAST(:pid AS integer))", {"pid": pid})
+
+
+def handled(registry: Registry, recorder: Recorder, *, after: int) -> set[int]:
+    """Numbers that were handled, by event or by a refresh that saw them."""
+    mark = max((m for t, m in recorder.refreshes if t == 1), default=0)
+    return set(recorder.sequences()) | {n for n in expected(registry, recorder.component, after=after) if n <= mark}
+
+
+def expected(registry: Registry, component: Component, *, after: int) -> list[int]:
+    return [e.sequence for e in read_changes(registry, 1, after=after, limit=10_000) if e.table in SUBSCRIPTIONS[component]]
+
+
+def test_a_dead_watcher_is_replaced_and_nothing_is_lost(registry: Registry, table: LakeTable) -> None:
+    components = recorders(registry)
+    with running(registry, components) as astha:
+        assert astha.drain(PATIENCE_S)
+        mark = read_ends(registry)[1]
+        kill_watcher(astha, registry)
+        for number in range(20):
+            publish(registry, table, fake_file(number))
+        await_that(lambda: astha.status().incarnation == 2, "the second incarnation")
+        publish(registry, table, fake_file(99))
+        assert astha.drain(PATIENCE_S)
+
+        assert astha.status().restarts == 1
+        assert astha.status().problem.startswith("the watcher died")
+        assert read_incarnation(registry) == 2
+    for component, recorder in components.items():
+        assert handled(registry, recorder, after=mark) >= set(expected(registry, component, after=mark))
+
+
+def test_lost_connections_heal_unattended(registry: Registry, table: LakeTable, kind: str) -> None:
+    if kind == "sqlite":
+        pytest.skip("a file has no connection to lose")
+    components = recorders(registry)
+    with running(registry, components) as astha:
+        assert astha.drain(PATIENCE_S)
+        mark = read_ends(registry)[1]
+        for number in range(5):
+            publish(registry, table, fake_file(number))
+        registry.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+        await_that(lambda: astha.status().incarnation >= 2 and astha.is_active, "the next incarnation")
+        publish(registry, table, fake_file(99))
+        assert astha.drain(PATIENCE_S)
+    for component, recorder in components.items():
+        assert handled(registry, recorder, after=mark) >= set(expected(registry, component, after=mark))
+
+
+@pytest.mark.parametrize("trigger", ["capture_table_files_insert", "capture_tables_update"])
+def test_a_missing_trigger_is_put_back_and_what_it_missed_is_refreshed(
+    registry: Registry, table: LakeTable, kind: str, trigger: str
+) -> None:
+    components = recorders(registry)
+    with running(registry, components) as astha:
+        assert astha.drain(PATIENCE_S)
+        marks = len(components[UPDATER].refreshes)
+        target = trigger.removeprefix("capture_").rpartition("_")[0]
+        within(registry, lambda tx: tx.run(DROPS[kind].format(trigger, target)))
+        publish(registry, table, fake_file(1))  # captured in part only
+        await_that(lambda: len(components[UPDATER].refreshes) > marks, "the refresh")
+        assert astha.drain(PATIENCE_S)
+        verify_triggers(registry)
+        assert "triggers were altered" in astha.status().problem
+        before = count(registry, "change_log")
+
+        publish(registry, table, fake_file(2))
+
+        assert astha.drain(PATIENCE_S)
+        assert count(registry, "change_log") > before
+        assert all(recorder.refreshes[marks:] for recorder in components.values())
+
+
+def test_an_altered_program_is_put_back(registry: Registry, kind: str) -> None:
+    name = "frozen_table_files"
+    if kind == "sqlite":
+        body = "AFTER INSERT ON table_files BEGIN SELECT 1; END"
+        within(registry, lambda tx: [tx.run(f"DROP TRIGGER {name}"), tx.run(f"CREATE TRIGGER {name} {body}")], *())if False else None
+        with registry.write() as tx:
+            tx.run(f"DROP TRIGGER {name}")
+            tx.run(f"CREATE TRIGGER {name} {body}")
+    else:
+        with registry.write() as tx:
+            tx.run(f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$")
+
+    assert restore_programs(registry) == (name,)
+    assert restore_programs(registry) == ()
+
+
+def test_a_trigger_of_somebody_else_is_not_touched(registry: Registry, kind: str) -> None:
+    if kind != "sqlite":
+        pytest.skip("only SQLite must trust its whole schema")
+    with registry.write() as tx:
+        tx.run("CREATE TRIGGER theirs AFTER INSERT ON runs BEGIN SELECT 1; END")
+
+    with pytest.raises(TriggersChangedError):
+        restore_programs(registry)
+
+    assert count(registry, "sqlite_master", "name = 'theirs'") == 1
+
+
+def test_five_incarnations_in_ten_minutes_are_too_many(registry: Registry, table: LakeTable) -> None:
+    assert table
+    components = recorders(registry)
+    with running(registry, components) as astha:
+        for number in range(1, 6):
+            await_that(lambda n=number: astha.status().incarnation == n and astha.is_active, f"incarnation {number}")
+            kill_watcher(astha, registry)
+        await_that(lambda: astha.status().down, "giving up")
+
+        status = astha.status()
+        assert (status.active, status.incarnation, status.restarts) == (False, 5, 5)
+        assert status.problem.startswith("the watcher died")
+        await_that(lambda: acquire_lease(registry, "astha", owner="somebody else") is not None)
+        assert not astha.drain(0.01)
+
+
+def test_one_that_stayed_down_can_be_started_again(registry: Registry, table: LakeTable) -> None:
+    components = recorders(registry, UPDATER)
+    with running(registry, components, max_incarnations=1) as astha:
+        kill_watcher(astha, registry)
+        await_that(lambda: astha.status().down, "giving up")
+        publish(registry, table, fake_file(1))
+        await_that(lambda: astha._thread is not None and not astha._thread.is_alive())
+
+        astha.start()
+
+        assert astha.drain(PATIENCE_S)
+        assert (1, read_ends(registry)[1]) in components[UPDATER].refreshes or components[UPDATER].seen
+    assert count(registry, "leases", "name = 'astha'") == 1
+    assert ORDERS
