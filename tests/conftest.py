@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from ice import IceLake
     from lakebed.registry.engine import Registry
 
 os.environ["LAKEBED_SERVICE"] = "off"  # tests that want a publisher ask for one: others compare what their own calls wrote
@@ -174,3 +175,21 @@ def timed_lake(url: str, tmp_path: Path, clock: FixedClock) -> Iterator[Lake]:
     """A lake whose time the test decides."""
     with connect(url, warehouse=str(tmp_path / "warehouse"), clock=clock) as opened:
         yield opened
+
+
+@pytest.fixture
+def ice(lake: Lake) -> Iterator[IceLake]:
+    """A lake with a committer of its tables."""
+    from ice import open_ice  # noqa: PLC0415 - most tests never touch Iceberg
+
+    with closing(open_ice(lake)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def another_ice(lake: Lake) -> Iterator[Callable[[], IceLake]]:
+    """Opens a second committer of the same lake, as another process would."""
+    from ice import open_ice  # noqa: PLC0415
+
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(closing(open_ice(lake)))

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
-from builders import HOUR, LONG, ORDERS, START, TIMESTAMP, op_id, seal_pending, within, writing_path
 from pyiceberg.table import StaticTable
 
+from builders import HOUR, LONG, ORDERS, START, TIMESTAMP, op_id, seal_pending, within, writing_path
 from lakebed.core.names import TableName
 from lakebed.core.schema import Schema
 from lakebed.core.times import TimeRange
@@ -57,9 +57,16 @@ class IceLake:
     committer: Committer
     slots: dict[TableName, int] = field(default_factory=dict)
 
-    def create(self, name: TableName = ORDERS, *, schema: Schema = SHOP, partition_by: tuple[str, ...] = (), kind: str = "table") -> LakeTable:
+    def create(
+        self, name: TableName = ORDERS, *, schema: Schema = SHOP, partition_by: tuple[str, ...] = (), kind: str = "table"
+    ) -> LakeTable:
         spec = TableSpec(
-            name=name, schema=schema, kind=kind, definition="SELECT 1" if kind == "view_set" else "", event_time="ts", partition_by=partition_by
+            name=name,
+            schema=schema,
+            kind=kind,
+            definition="SELECT 1" if kind == "view_set" else "",
+            event_time="ts",
+            partition_by=partition_by,
         )
         return create_table(self.lake.registry, spec)
 

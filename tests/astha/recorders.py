@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lakebed.astha.jobs import Job
     from lakebed.core.events import Event, RegistryTable
     from lakebed.core.rows import Row
+    from lakebed.core.subscribers import Subscriber
     from lakebed.registry.deliveries import Saved
     from lakebed.registry.engine import Registry
 
@@ -67,8 +68,8 @@ class Recorder:
     calls: list[tuple[int, int]] = field(default_factory=list)
     refreshes: list[tuple[int, int]] = field(default_factory=list)
     health_checks: int = 0
-    before_event: Callable[[Event[Row]], None] = lambda _: None
-    before_refresh: Callable[[int], None] = lambda _: None
+    before_event: Callable[[Any], None] = lambda _: None
+    before_refresh: Callable[[Any], None] = lambda _: None
     before_health: Callable[[], None] = lambda: None
 
     def on_event(self, event: Event[Row]) -> None:
@@ -178,7 +179,7 @@ class FixedTime:
 class Stepper:
     """Delivery without a thread: the test decides when time passes, and everything that is due then happens."""
 
-    def __init__(self, registry: Registry, components: Mapping[Component, Recorder], options: AsthaOptions | None = None) -> None:
+    def __init__(self, registry: Registry, components: Mapping[Component, Subscriber[Any]], options: AsthaOptions | None = None) -> None:
         self.registry, self.time = registry, FixedTime()
         self.options = options or AsthaOptions()
         pages = Pages(registry, page_events=self.options.page_events, tables=self.options.cached_tables)
@@ -199,9 +200,7 @@ class Stepper:
 
     def save(self) -> Saved:
         batch = self.delivery.collect()
-        saved = save_progress(
-            self.registry, self.lease, positions=batch.positions, drops=batch.drops, healed=batch.healed, ttl_us=0
-        )
+        saved = save_progress(self.registry, self.lease, positions=batch.positions, drops=batch.drops, healed=batch.healed, ttl_us=0)
         self.delivery.note_saved(batch, saved)
         return saved
 

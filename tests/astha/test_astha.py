@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-
-import workers
-from builders import ORDERS, count, fake_file, make_table, publish, seal_pending
-from lakebed.astha.breaker import BreakerState
-from lakebed.core.events import SUBSCRIPTIONS, Component, RegistryTable
-from lakebed.core.names import TableName
-from lakebed.core.rows import TableFiles
-from lakebed.registry.deliveries import list_dead_letters, read_cursors, read_incarnation
-from lakebed.registry.journal import read_changes, read_ends
-from lakebed.registry.lake_tables import require_table
 from recorders import (
     COMPACTOR,
     ORCHESTRATOR,
@@ -33,6 +24,16 @@ from recorders import (
     recorders,
     running,
 )
+
+import workers
+from builders import ORDERS, count, fake_file, make_table, publish, seal_pending
+from lakebed.astha.breaker import BreakerState
+from lakebed.core.events import SUBSCRIPTIONS, Component, RegistryTable
+from lakebed.core.names import TableName
+from lakebed.core.rows import TableFiles
+from lakebed.registry.deliveries import list_dead_letters, read_cursors, read_incarnation
+from lakebed.registry.journal import read_changes, read_ends
+from lakebed.registry.lake_tables import require_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,6 +54,10 @@ def expected(registry: Registry, component: Component, table_id: int, *, after: 
     return [e.sequence for e in changes if e.table in SUBSCRIPTIONS[component]]
 
 
+def has_seen(registry: Registry, recorder: Recorder, mark: int) -> bool:
+    return recorder.sequences() == expected(registry, recorder.component, 1, after=mark)
+
+
 def test_a_commit_is_pushed_to_everyone_who_subscribed(registry: Registry, table: LakeTable) -> None:
     components = recorders(registry)
     with running(registry, components) as astha:
@@ -69,8 +74,8 @@ def test_a_commit_is_pushed_to_everyone_who_subscribed(registry: Registry, table
     assert {c.seq for c in read_cursors(registry).values()} == {read_ends(registry)[1]}
 
 
-def test_a_commit_of_another_process_is_pushed(registry: Registry, url: str, table: LakeTable) -> None:
-    assert table
+@pytest.mark.usefixtures("table")
+def test_a_commit_of_another_process_is_pushed(registry: Registry, url: str) -> None:
     components = recorders(registry, UPDATER)
     with running(registry, components, sweep_s=30.0) as astha:
         assert astha.drain(PATIENCE_S)
@@ -113,7 +118,7 @@ def test_sixteen_writers_are_delivered_completely_and_in_order(registry: Registr
         for n in range(6):
             publish(mine, tables[(number + n) % 4], fake_file(number * 100 + n))
 
-    with running(registry, components, page_events=7, turn_events=3) as astha:
+    with running(registry, components, page_events=7, turn_s=0.001) as astha:
         assert astha.drain(PATIENCE_S)
         marks = read_ends(registry)
         writers = [threading.Thread(target=write, args=(n,)) for n in range(16)]
@@ -160,7 +165,7 @@ def test_a_slow_component_holds_up_no_other(registry: Registry, table: LakeTable
         for one in (table, *others):
             publish(registry, one, fake_file(one.table_id))
         for component in (UPDATER, SNAPSHOTTER, ORCHESTRATOR):
-            await_that(lambda c=component: components[c].sequences() == expected(registry, c, 1, after=mark))
+            await_that(partial(has_seen, registry, components[component], mark))
 
         assert components[COMPACTOR].seen == []
         gate.opened.set()

@@ -104,6 +104,20 @@ def test_every_failed_trial_doubles_the_pause_up_to_its_cap() -> None:
     assert pauses == [1, 2, 4, 8, 16, 30, 30, 30]
 
 
+def live(breaker: Breaker, what: str, table: int, now: float) -> Breaker:
+    match what:
+        case "fail":
+            return breaker.after_failure(table, now)
+        case "success":
+            return breaker.after_success()
+        case "well" | "ill":
+            return breaker.after_health(well=what == "well", now=now)
+        case "silence":
+            return breaker.after_silence(now)
+        case _:
+            return breaker
+
+
 @given(
     st.lists(
         st.one_of(
@@ -117,14 +131,7 @@ def test_no_history_makes_another_move(history: list[tuple[str, int]]) -> None:
     breaker, now = Breaker(policy=BreakerPolicy(pause_cap_s=4.0)), 0.0
     for what, table in history:
         now += 2.0 if what == "wait" else 0.01
-        after = {
-            "fail": lambda b, t=table, n=now: b.after_failure(t, n),
-            "success": lambda b: b.after_success(),
-            "well": lambda b, n=now: b.after_health(well=True, now=n),
-            "ill": lambda b, n=now: b.after_health(well=False, now=n),
-            "silence": lambda b, n=now: b.after_silence(n),
-            "wait": lambda b: b,
-        }[what](breaker)
+        after = live(breaker, what, table, now)
         assert after.state is breaker.state or (breaker.state, after.state) in MOVES
         assert after.allows == (after.state is not OPEN)
         breaker = after

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
+from recorders import COMPACTOR, ORCHESTRATOR, SNAPSHOTTER, UPDATER, Recorder, SickError, Stepper, fail, fail_on, fail_times, recorders
 
 from builders import ORDERS, count, fake_file, grow_schema, make_table, publish, seal_pending, within
 from lakebed.core.errors import InvalidValueError
@@ -14,7 +16,6 @@ from lakebed.registry.deliveries import list_dead_letters, list_parked, read_cur
 from lakebed.registry.journal import purge_journal, read_changes, read_ends
 from lakebed.registry.lake_tables import require_table
 from lakebed.registry.retire import retire_by_ids
-from recorders import COMPACTOR, ORCHESTRATOR, SNAPSHOTTER, UPDATER, Recorder, Stepper, fail, fail_on, fail_times, recorders
 
 if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
@@ -81,7 +82,11 @@ def test_a_lane_without_a_cursor_refreshes_and_then_follows(registry: Registry, 
 
 def test_a_bootstrap_that_races_with_changes_sees_each_once_in_effect(registry: Registry, table: LakeTable) -> None:
     components = recorders(registry, UPDATER)
-    components[UPDATER].before_refresh = lambda _: publish(registry, table, fake_file(1)) and None
+
+    def publish_meanwhile(_: int) -> None:
+        publish(registry, table, fake_file(1))
+
+    components[UPDATER].before_refresh = publish_meanwhile
     stepper = started(registry, components)
     mark = components[UPDATER].refreshes[0][1]
     assert mark == read_ends(registry)[1]
@@ -144,8 +149,13 @@ def test_a_handler_that_always_fails_is_called_thirty_times_then_dropped_and_ref
 
 def test_the_calls_come_at_exponential_distances_capped_at_five_seconds(registry: Registry, table: LakeTable) -> None:
     components = recorders(registry, UPDATER)
-    stepper, at = started(registry, components), []
-    components[UPDATER].before_event = lambda _: at.append(stepper.time.now) or fail()()  # type: ignore[func-returns-value]
+    stepper, at = started(registry, components), list[float]()
+
+    def note_and_fail(_: object) -> None:
+        at.append(stepper.time.now)
+        raise SickError
+
+    components[UPDATER].before_event = note_and_fail
     publish(registry, table, fake_file(1))
     stepper.settle()
     while not components[UPDATER].refreshes[1:]:
@@ -153,7 +163,7 @@ def test_the_calls_come_at_exponential_distances_capped_at_five_seconds(registry
         assert due is not None
         stepper.advance(due - stepper.time.now)
 
-    gaps = [round(b - a, 6) for a, b in zip(at, at[1:], strict=False)]
+    gaps = [round(b - a, 6) for a, b in pairwise(at)]
     assert gaps == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2] + [5.0] * 22
 
 

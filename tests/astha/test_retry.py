@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from recorders import SickError
 
 from lakebed.astha.retry import Again, GiveUp, RetryPolicy, is_permanent
 from lakebed.core.errors import (
@@ -15,7 +16,6 @@ from lakebed.core.errors import (
     RegistryUnavailableError,
     VictimsChangedError,
 )
-from recorders import SickError
 
 POLICY = RetryPolicy()
 PERMANENT = [InvalidValueError("no"), FooterCorruptError("broken")]

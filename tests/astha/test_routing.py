@@ -6,12 +6,12 @@ import inspect
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from recorders import COMPACTOR, ORCHESTRATOR, SNAPSHOTTER, UPDATER, Recorder, recorders
 
 from lakebed.astha import Astha
 from lakebed.astha.routing import ROUTES, is_for, require_subscribers
 from lakebed.core.errors import SubscriptionRefusedError
 from lakebed.core.events import SUBSCRIPTIONS, Component, RegistryTable
-from recorders import COMPACTOR, ORCHESTRATOR, SNAPSHOTTER, UPDATER, Recorder, recorders
 
 if TYPE_CHECKING:
     from lakebed.registry.engine import Registry

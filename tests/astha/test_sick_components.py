@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from recorders import ORCHESTRATOR, SNAPSHOTTER, UPDATER, Recorder, Stepper, fail, recorders
 
 from builders import fake_file, make_table, publish
 from lakebed.astha.breaker import BreakerState
 from lakebed.core.events import SUBSCRIPTIONS, Component
 from lakebed.core.names import TableName
 from lakebed.registry.journal import read_changes, read_ends
-from recorders import ORCHESTRATOR, SNAPSHOTTER, UPDATER, Recorder, Stepper, fail, recorders
 
 if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
@@ -24,13 +24,13 @@ def tables(registry: Registry) -> list[LakeTable]:
 
 
 @pytest.fixture
-def components(registry: Registry, tables: list[LakeTable]) -> dict[Component, Recorder]:
-    assert tables
+def components(registry: Registry) -> dict[Component, Recorder]:
     return recorders(registry)
 
 
 @pytest.fixture
-def stepper(registry: Registry, components: dict[Component, Recorder]) -> Stepper:
+def stepper(registry: Registry, tables: list[LakeTable], components: dict[Component, Recorder]) -> Stepper:
+    assert len(tables) == 3
     made = Stepper(registry, components)
     made.settle()
     return made

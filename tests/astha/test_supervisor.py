@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from recorders import PATIENCE_S, UPDATER, Recorder, await_that, recorders, running
 
-from builders import ORDERS, count, fake_file, make_table, publish, within
+from builders import count, fake_file, make_table, publish, within
 from lakebed.core.errors import TriggersChangedError
 from lakebed.core.events import SUBSCRIPTIONS, Component
 from lakebed.registry.create import verify_triggers
@@ -15,7 +17,6 @@ from lakebed.registry.journal import read_changes, read_ends
 from lakebed.registry.leases import acquire_lease
 from lakebed.registry.restore import restore_programs
 from lakebed.registry.wakeup import PostgresHints, SqliteHints
-from recorders import PATIENCE_S, UPDATER, Recorder, await_that, recorders, running
 
 if TYPE_CHECKING:
     from lakebed.astha import Astha
@@ -28,6 +29,10 @@ DROPS = {"sqlite": "DROP TRIGGER {0}", "postgresql": "DROP TRIGGER {0} ON {1}"}
 @pytest.fixture
 def table(registry: Registry) -> LakeTable:
     return make_table(registry)
+
+
+def lives(astha: Astha, incarnation: int) -> bool:
+    return astha.is_active and astha.status().incarnation == incarnation
 
 
 def kill_watcher(astha: Astha, registry: Registry) -> None:
@@ -79,7 +84,9 @@ def test_lost_connections_heal_unattended(registry: Registry, table: LakeTable, 
         mark = read_ends(registry)[1]
         for number in range(5):
             publish(registry, table, fake_file(number))
-        registry.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+        registry.query(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
         await_that(lambda: astha.status().incarnation >= 2 and astha.is_active, "the next incarnation")
         publish(registry, table, fake_file(99))
         assert astha.drain(PATIENCE_S)
@@ -115,7 +122,6 @@ def test_an_altered_program_is_put_back(registry: Registry, kind: str) -> None:
     name = "frozen_table_files"
     if kind == "sqlite":
         body = "AFTER INSERT ON table_files BEGIN SELECT 1; END"
-        within(registry, lambda tx: [tx.run(f"DROP TRIGGER {name}"), tx.run(f"CREATE TRIGGER {name} {body}")], *())if False else None
         with registry.write() as tx:
             tx.run(f"DROP TRIGGER {name}")
             tx.run(f"CREATE TRIGGER {name} {body}")
@@ -139,12 +145,12 @@ def test_a_trigger_of_somebody_else_is_not_touched(registry: Registry, kind: str
     assert count(registry, "sqlite_master", "name = 'theirs'") == 1
 
 
-def test_five_incarnations_in_ten_minutes_are_too_many(registry: Registry, table: LakeTable) -> None:
-    assert table
+@pytest.mark.usefixtures("table")
+def test_five_incarnations_in_ten_minutes_are_too_many(registry: Registry) -> None:
     components = recorders(registry)
     with running(registry, components) as astha:
         for number in range(1, 6):
-            await_that(lambda n=number: astha.status().incarnation == n and astha.is_active, f"incarnation {number}")
+            await_that(partial(lives, astha, number), f"incarnation {number}")
             kill_watcher(astha, registry)
         await_that(lambda: astha.status().down, "giving up")
 
@@ -166,6 +172,4 @@ def test_one_that_stayed_down_can_be_started_again(registry: Registry, table: La
         astha.start()
 
         assert astha.drain(PATIENCE_S)
-        assert (1, read_ends(registry)[1]) in components[UPDATER].refreshes or components[UPDATER].seen
-    assert count(registry, "leases", "name = 'astha'") == 1
-    assert ORDERS
+        assert handled(registry, components[UPDATER], after=0) == set(expected(registry, UPDATER, after=0))

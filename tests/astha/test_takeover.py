@@ -6,16 +6,16 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-import pytest
-
 import astha_process
+import pytest
+from recorders import PATIENCE_S, UPDATER, Gate, await_that, recorders, running
+
 from builders import fake_file, make_table, publish, within
 from lakebed.core.errors import LeaseLostError
 from lakebed.core.events import SUBSCRIPTIONS, Component
 from lakebed.registry.deliveries import Position, read_cursors, save_progress
 from lakebed.registry.journal import read_changes, read_ends
 from lakebed.registry.leases import acquire_lease, require_epoch
-from recorders import PATIENCE_S, UPDATER, Gate, await_that, recorders, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builders import ORDERS, within
-from ice import ROWS, IceLake
 from pyiceberg.table import StaticTable
 
+from builders import ORDERS, within
+from ice import ROWS, IceLake
 from lakebed.core.names import TableName
 from lakebed.iceberg.locations import from_uri
 from lakebed.iceberg.reading import open_snapshot

@@ -7,10 +7,10 @@ from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
-from builders import ORDERS
-from ice import ROWS, IceLake
 from sqlalchemy.exc import OperationalError
 
+from builders import ORDERS
+from ice import ROWS, IceLake
 from lakebed.core.errors import LeaseLostError, OutcomeUnknownError, RegistryUnavailableError
 from lakebed.iceberg.catalog import CATALOG_NAME, LakeCatalog, open_catalog
 from lakebed.iceberg.committer import Committer

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
-from builders import START
-from ice import ROWS, IceLake, write_file
 from pyiceberg.conversions import from_bytes
 
+from builders import START
+from ice import ROWS, IceLake, write_file
 from lakebed.core.schema import Schema
 from lakebed.core.types import Field, List, Primitive, Struct
 from lakebed.iceberg.locations import from_uri

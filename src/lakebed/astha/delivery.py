@@ -128,7 +128,7 @@ class Delivery:
         else:
             self._refreshed(job, mark)
 
-    def _require_mark(self, lane: Lane, mark: int) -> None:
+    def _require_mark(self, lane: Lane, mark: Any) -> None:
         """A mark that cannot be true would have the lane refresh for ever, or skip what nobody has seen."""
         if not isinstance(mark, int) or mark < lane.floor or (mark > lane.end and mark > self._pages.read_end(lane.table_id)):
             message = (
@@ -138,14 +138,14 @@ class Delivery:
             raise InvalidValueError(message)
 
     def _deliver(self, job: Job) -> None:
-        lane, calls = job.lane, 0
-        on_event = self.subscribers[lane.component].on_event
-        passed = lane.position
-        for event in self._read(job):
+        lane, on_event = job.lane, self.subscribers[job.lane.component].on_event
+        events = self._read(job)
+        passed, ends_at = lane.position, math.inf  # before the first call: a turn always gets somewhere
+        for event in events:
             if is_for(lane.component, event.table):
-                if calls >= self.options.turn_events or not self._begin(job, self.options.consume_timeout_s, passed):
+                if not self._begin(job, self.options.consume_timeout_s, passed, ends_at=ends_at):
                     break
-                calls += 1
+                ends_at = min(ends_at, job.called_at + self.options.turn_s)
                 try:
                     on_event(event)
                 except BaseException as error:  # noqa: BLE001 - as above
@@ -175,10 +175,12 @@ class Delivery:
 
     # -- what an answer means -----------------------------------------------------------------
 
-    def _begin(self, job: Job, timeout_s: float, passed: int = 0) -> bool:
+    def _begin(self, job: Job, timeout_s: float, passed: int = 0, *, ends_at: float = math.inf) -> bool:
+        """Whether the call may be made: not when the turn is over, nor when the lease, the lane or the component are not ours to call."""
         with self.lock:
             now = self.time.monotonic()
-            if self.stopped or now >= self.active_until or self._is_stale(job) or not self.breakers[job.lane.component].allows:
+            over = now >= min(ends_at, self.active_until) or self.stopped
+            if over or self._is_stale(job) or not self.breakers[job.lane.component].allows:
                 return False
             if passed > job.lane.position:
                 job.lane.passed(passed)
@@ -260,7 +262,7 @@ class Delivery:
         return job.abandoned or job.lane.epoch != job.epoch
 
     def _is_late(self, job: Job) -> bool:
-        job.called_at = None
+        job.called_at = 0.0
         if self._is_stale(job):
             self.tallies[job.lane.component].late_answers += 1
             logger.warning("a late answer was refused", extra={"action": "late", **facts_of(job.lane)})
@@ -272,7 +274,7 @@ class Delivery:
     def fence_silent(self, now: float) -> list[Component]:
         """Give up calls that are not answered in time: their threads are lost until they return, their answers refused."""
         with self.lock:
-            silent = [j for jobs in self.jobs.values() for j in jobs if j.called_at is not None and now - j.called_at >= j.timeout_s]
+            silent = [j for jobs in self.jobs.values() for j in jobs if j.called_at and now - j.called_at >= j.timeout_s]
             for job in silent:
                 component = job.lane.component
                 logger.error("a call was not answered in time", extra={"action": "silence", **facts_of(job.lane)})

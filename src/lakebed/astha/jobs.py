@@ -22,7 +22,7 @@ class Job:
     lane: Lane
     epoch: int
     trial: bool
-    called_at: float | None = None
+    called_at: float = 0.0  # 0 between calls
     timeout_s: float = math.inf
     abandoned: bool = False
 

@@ -38,9 +38,9 @@ class AsthaOptions:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
     workers: int = 4  # threads per component, started when there is work for them: a slow component holds up no other
-    page_events: int = 256
+    page_events: int = 128  # a lane's turn ends with its page, so that lanes of one table stay in step and share pages
+    turn_s: float = 0.1  # or after so long
     cached_tables: int = 64
-    turn_events: int = 64  # after so many calls a lane goes to the end of the queue
     consume_timeout_s: float = 60.0
     refresh_timeout_s: float = 600.0  # a refresh may rebuild a whole table
     health_every_s: float = 5.0

@@ -25,11 +25,20 @@ if TYPE_CHECKING:
     from lakebed.iceberg.manifest_store import ManifestStore
     from lakebed.iceberg.manifests import Entry, Manifest
 
-MERGE_AT = 100  # manifests that are not full yet; fewer are left alone
-FULL_FILES = 1_000  # entries; also the most that one commit rewrites in order to merge
-FULL_BYTES = 8 << 20
 MOST_ADDED = 10_000  # entries in one new manifest
 _REWRITES = frozenset({"merge", "compact"})  # operations that keep the rows as they are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeLimits:
+    """`merge_at` manifests that are not full are merged; no commit rewrites more than one full manifest in order to."""
+
+    merge_at: int = 100
+    full_files: int = 1_000
+    full_bytes: int = 8 << 20
+
+
+DEFAULT_LIMITS = MergeLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +84,9 @@ class _Sums:
         self.partitions.add(repr(data_file["partition"]))
 
 
-def plan_manifests(manifests: Sequence[Manifest], touched: AbstractSet[str], *, spec_id: int) -> ManifestPlan:
+def plan_manifests(
+    manifests: Sequence[Manifest], touched: AbstractSet[str], *, spec_id: int, limits: MergeLimits = DEFAULT_LIMITS
+) -> ManifestPlan:
     """Touched ones and those of another spec are rewritten; when many are small, a bounded portion of them is merged.
 
     Manifests that hold nothing any more are left behind.
@@ -83,19 +94,19 @@ def plan_manifests(manifests: Sequence[Manifest], touched: AbstractSet[str], *, 
     live = [manifest for manifest in manifests if manifest.live_files]
     rewritten = tuple(m for m in live if m.manifest_path in touched or m.partition_spec_id != spec_id)
     rest = [m for m in live if m.manifest_path not in touched and m.partition_spec_id == spec_id]
-    small = [m for m in rest if m.live_files < FULL_FILES and m.manifest_length < FULL_BYTES]
-    merged = _portion(small) if len(small) >= MERGE_AT else ()
+    small = [m for m in rest if m.live_files < limits.full_files and m.manifest_length < limits.full_bytes]
+    merged = _portion(small, limits) if len(small) >= limits.merge_at else ()
     chosen = {manifest.manifest_path for manifest in merged}
     return ManifestPlan(kept=tuple(m for m in rest if m.manifest_path not in chosen), rewritten=rewritten, merged=merged)
 
 
-def _portion(small: Sequence[Manifest]) -> tuple[Manifest, ...]:
+def _portion(small: Sequence[Manifest], limits: MergeLimits) -> tuple[Manifest, ...]:
     """The oldest ones, as many as one full manifest takes: a commit's work stays bounded however long the history is."""
     chosen: list[Manifest] = []
     files = size = 0
     for manifest in sorted(small, key=lambda m: m.sequence_number):
         files, size = files + manifest.live_files, size + manifest.manifest_length
-        if chosen and (files > FULL_FILES or size > FULL_BYTES):
+        if chosen and (files > limits.full_files or size > limits.full_bytes):
             break
         chosen.append(manifest)
     return tuple(chosen) if len(chosen) > 1 else ()
@@ -120,6 +131,7 @@ class SnapshotWriter:
     form: ManifestFormat
     metadata: TableMetadataV2
     now_ms: int
+    limits: MergeLimits = DEFAULT_LIMITS
     snapshot_id: int = field(default_factory=lambda: secrets.randbits(61) | 1 << 61)  # long, so that nobody takes it for a journal number
     commit_id: str = field(default_factory=lambda: str(new_uuid()))
     _number: int = 0
@@ -128,7 +140,7 @@ class SnapshotWriter:
         parent = self.metadata.current_snapshot()
         current = () if parent is None else self.store.load_list(parent.manifest_list)
         touched = self._find_touched(current, change.removed, table)
-        plan = plan_manifests(current, touched, spec_id=self.form.partitioning.spec.spec_id)
+        plan = plan_manifests(current, touched, spec_id=self.form.partitioning.spec.spec_id, limits=self.limits)
         gained, lost = _Sums(), _Sums()
         made = self._write_added(change.added, gained)
         for manifest in plan.rewritten:

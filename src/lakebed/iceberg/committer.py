@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import (
@@ -17,18 +16,21 @@ from lakebed.core.errors import (
     FileMissingError,
     ForeignCommitError,
     IcebergDriftError,
+    InvalidValueError,
     LakebedError,
     LeaseLostError,
     OutcomeUnknownError,
 )
 from lakebed.core.names import TableName
-from lakebed.iceberg.commit import Change, SnapshotWriter, Written
+from lakebed.iceberg.commit import DEFAULT_LIMITS, Change, MergeLimits, SnapshotWriter, Written
 from lakebed.iceberg.data_files import FileWriter
-from lakebed.iceberg.locations import MetadataFiles, parse_version, to_uri
+from lakebed.iceberg.foreign import adopt_files, find_last_ours, rewind
+from lakebed.iceberg.locations import MetadataFiles, from_uri, parse_version, to_uri
 from lakebed.iceberg.manifest_store import ManifestStore
 from lakebed.iceberg.metadata import add_snapshot, apply_wishes, evolve, is_ours, read_group, succeed
 from lakebed.iceberg.opening import Base, TableOpener
 from lakebed.iceberg.partitions import make_partitioning
+from lakebed.iceberg.results import Advanced, Verified, describe_commit
 from lakebed.iceberg.settling import Settler
 from lakebed.iceberg.state import TableState, read_state, read_whole
 from lakebed.iceberg.sweeping import list_leftovers, list_reachable
@@ -55,34 +57,6 @@ logger = logging.getLogger(__name__)
 _BROKEN = (FileMissingError, CorruptionError)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advanced:
-    """What one commit made true; `snapshot_id` is None when only schema, properties or retention changed."""
-
-    table_id: int
-    table: str
-    group: int
-    snapshot_id: int | None
-    operation: str | None
-    added: int
-    removed: int
-    metadata_location: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
-    """The manifests beside the registry at the group that the table claims; both empty when they agree."""
-
-    group: int
-    files: int
-    missing: tuple[str, ...]
-    extra: tuple[str, ...]
-
-    @property
-    def clean(self) -> bool:
-        return not self.missing and not self.extra
-
-
 class _Owned:
     """A table as this process owns it: the fence's epoch, and the metadata that the registry is known to be in step with."""
 
@@ -96,13 +70,19 @@ class Committer:
     """Tables in parallel, one table by one thread at a time. `lease` is asked for whenever ownership is in doubt."""
 
     def __init__(
-        self, registry: Registry, storage: Storage, catalog: LakeCatalog, *, lease: Callable[[], Lease | None] = lambda: None
+        self,
+        registry: Registry,
+        storage: Storage,
+        catalog: LakeCatalog,
+        *,
+        lease: Callable[[], Lease | None] = lambda: None,
+        limits: MergeLimits = DEFAULT_LIMITS,
     ) -> None:
         self.registry, self.storage, self.catalog = registry, storage, catalog
         self.store = ManifestStore(storage)
         self._opener = TableOpener(registry, storage, catalog)
         self._settler = Settler(registry=registry, storage=storage, store=self.store)
-        self._lease = lease
+        self._lease, self._limits = lease, limits
         self._owned: dict[int, _Owned] = {}
         self._guard = threading.Lock()
 
@@ -144,6 +124,41 @@ class Committer:
         held = self._held(base.metadata)
         wanted = {to_uri(f.file_path) for f in list_files_at_group(self.registry, table_id, group)}
         return Verified(group=group, files=len(held), missing=tuple(sorted(wanted - held)), extra=tuple(sorted(held - wanted)))
+
+    def discard_foreign(self, table_id: int) -> Advanced | None:
+        """Go back to our last snapshot and on from there; what another program committed stays as a tag `foreign-<id>`."""
+        with self._owning(table_id) as owned:
+            base = self._open(table_id, owned)
+            state = None if base is None else read_state(self.registry, self.storage.paths, table_id, since=None)
+            if base is None or state is None:
+                return None
+            if not is_ours(base.metadata):
+                now_ms = self.registry.now() // 1000
+                rewound = evolve(rewind(base.metadata, now_ms=now_ms), state.wanted)
+                self._swap(state, base, rewound, self._files(state), owned, now_ms=now_ms)
+            self._set_state(table_id, "ok")
+            return self._resync(table_id, owned)
+
+    def adopt_foreign(self, table_id: int) -> Advanced | None:
+        """Register the files that another program added, then discard its snapshot: they come back in a group of ours.
+
+        Refused when it removed files: that cannot be told apart from rows that were rewritten.
+        """
+        with self._owning(table_id) as owned:
+            base = self._open(table_id, owned)
+            state = None if base is None else read_state(self.registry, self.storage.paths, table_id, since=None)
+            if base is None or state is None or is_ours(base.metadata):
+                return None
+            ours = find_last_ours(base.metadata)
+            before = frozenset() if ours is None else self._paths_of(ours.manifest_list)
+            after = self._held(base.metadata)
+        if lost := before - after:
+            message = (
+                f"{state.name}: the foreign snapshot removed {len(lost)} files: discard it, then retire or rewrite them through Lakebed"
+            )
+            raise InvalidValueError(message)
+        adopt_files(self.registry, self.storage, state.name, sorted(from_uri(location) for location in after - before))
+        return self.discard_foreign(table_id)
 
     def sweep(self, table_id: int, *, older_than_us: int = DEFAULT_GRACE_US) -> list[str]:
         """Delete metadata files that nothing names and that are old enough; their paths.
@@ -235,7 +250,7 @@ class Committer:
 
     def _move(self, state: TableState, base: Base, owned: _Owned, *, removed: frozenset[str]) -> Advanced | None:
         now_ms = self.registry.now() // 1000
-        files = MetadataFiles(self.storage, self.storage.paths.metadata_directory(state.table_id, state.name), {})
+        files = self._files(state)
         try:
             target, written = self._build(state, base, files, removed=removed, now_ms=now_ms)
             if target is base.metadata:
@@ -249,7 +264,7 @@ class Committer:
                 files.sweep()
             raise
         self._settle(state, base, after, owned)
-        return _advanced(state, after, written)
+        return describe_commit(state, after, written)
 
     def _build(
         self, state: TableState, base: Base, files: MetadataFiles, *, removed: frozenset[str], now_ms: int
@@ -262,7 +277,7 @@ class Committer:
         if group > read_group(base.metadata) or state.step.added or removed or is_respecced:
             form = self._form(state, target)
             change = self._change(state, form, removed)
-            writer = SnapshotWriter(files=files, store=self.store, form=form, metadata=target, now_ms=now_ms)
+            writer = SnapshotWriter(files=files, store=self.store, form=form, metadata=target, now_ms=now_ms, limits=self._limits)
             written = writer.write(change, table=str(state.name))
             target = add_snapshot(target, written.snapshot, group=group)
         return apply_wishes(target, state.wanted.wishes), written
@@ -302,11 +317,17 @@ class Committer:
         self._settler.settle(state, before=before, after=after, known=is_known, lease=self._lease())
         owned.settled = after.location
 
+    def _files(self, state: TableState) -> MetadataFiles:
+        return MetadataFiles(self.storage, self.storage.paths.metadata_directory(state.table_id, state.name), {})
+
     def _held(self, metadata: TableMetadataV2) -> frozenset[str]:
         snapshot = metadata.current_snapshot()
-        manifests = () if snapshot is None else self.store.load_list(snapshot.manifest_list)
-        entries = (entry for manifest in manifests if manifest.live_files for entry in self.store.load_entries(manifest))
-        return frozenset(entry["data_file"]["file_path"] for entry in entries)
+        return frozenset() if snapshot is None else self._paths_of(snapshot.manifest_list)
+
+    def _paths_of(self, manifest_list: str) -> frozenset[str]:
+        """Read anew from the manifests, so that it is what readers see."""
+        manifests = (manifest for manifest in self.store.load_list(manifest_list) if manifest.live_files)
+        return frozenset(entry["data_file"]["file_path"] for manifest in manifests for entry in self.store.load_entries(manifest))
 
     def _agrees(self, table_id: int) -> bool:
         """By totals of the manifest list, without opening a manifest."""
@@ -327,28 +348,14 @@ class Committer:
             try:
                 yield owned
             except ForeignCommitError:
-                self._degrade(table_id)
+                self._set_state(table_id, "degraded")
                 raise
             except BaseException:
                 owned.epoch = None  # whatever it was, the next call looks at everything anew
                 raise
 
-    def _degrade(self, table_id: int) -> None:
+    def _set_state(self, table_id: int, state: str) -> None:
         row = find_row(self.registry, table_id)
-        if row is not None and row.dropped_at is None:
+        if row is not None and row.dropped_at is None and row.state != state:
             with self.registry.write([table_id]) as tx:
-                set_state(tx, TableName(row.database, row.name), "degraded")
-
-
-def _advanced(state: TableState, after: Base, written: Written | None) -> Advanced:
-    snapshot = None if written is None else written.snapshot
-    return Advanced(
-        table_id=state.table_id,
-        table=str(state.name),
-        group=state.row.last_group,
-        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
-        operation=None if snapshot is None or snapshot.summary is None else snapshot.summary.operation.value,
-        added=0 if written is None else written.added,
-        removed=0 if written is None else written.removed,
-        metadata_location=after.location,
-    )
+                set_state(tx, TableName(row.database, row.name), state)

@@ -136,16 +136,16 @@ def without_snapshots(metadata: TableMetadataV2, gone: Iterable[int]) -> TableMe
 
 
 def _refs(wished: Iterable[tuple[str, int]], kind: SnapshotRefType, present: set[int]) -> dict[str, SnapshotRef]:
-    return {name: _ref(snapshot_id, kind) for name, snapshot_id in wished if snapshot_id in present and name != MAIN_BRANCH}
+    return {name: make_ref(snapshot_id, kind) for name, snapshot_id in wished if snapshot_id in present and name != MAIN_BRANCH}
 
 
-def _ref(snapshot_id: int, kind: SnapshotRefType) -> SnapshotRef:
+def make_ref(snapshot_id: int, kind: SnapshotRefType) -> SnapshotRef:
     return SnapshotRef.model_validate({"snapshot-id": snapshot_id, "type": kind})
 
 
 def add_snapshot(metadata: TableMetadataV2, snapshot: Snapshot, *, group: int) -> TableMetadataV2:
     """The snapshot becomes the current one, and the table says which group it stands for."""
-    main = _ref(snapshot.snapshot_id, SnapshotRefType.BRANCH)
+    main = make_ref(snapshot.snapshot_id, SnapshotRefType.BRANCH)
     entry = SnapshotLogEntry.model_validate({"snapshot-id": snapshot.snapshot_id, "timestamp-ms": snapshot.timestamp_ms})
     changes = {
         "snapshots": [*metadata.snapshots, snapshot],

@@ -50,7 +50,7 @@ class Settler:
         """
         held = _snapshots(before.metadata) if known else self._list_held(state.table_id)
         present = _snapshots(after.metadata)
-        come = [snapshot for snapshot in after.metadata.snapshots if snapshot.snapshot_id not in held]
+        come = [s for s in after.metadata.snapshots if s.snapshot_id not in held and GROUP in summary_of(s)]  # a foreign one has no group
         gone = {snapshot_id: listed for snapshot_id, listed in held.items() if snapshot_id not in present}
         unreachable = _list_unreachable(self.store, gone.values(), after.metadata)
         unreachable |= dict.fromkeys(list_dropped_logs(before.metadata, after.metadata), 0)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ROW_GROUP_BYTES = 32 << 20  # of rows in memory
 SORT_BYTES = 256 << 20
-_SAMPLE_ROWS = 20_000
+_SAMPLE_ROWS = 5_000
 _ZSTD_LEVEL = 3
 _CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}  # as pyarrow calls them
 

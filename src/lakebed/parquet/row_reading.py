@@ -17,7 +17,7 @@ from lakebed.parquet.inspect import PYARROW_ERRORS
 from lakebed.parquet.row_hash import MODULUS, add_column, sum_rows, total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lakebed.parquet.shaping import Shape
     from lakebed.storage.access import Storage
@@ -26,6 +26,7 @@ WHOLE_BYTES = 16 << 20  # a larger file is read in batches
 PORTION_BYTES = 8 << 20
 _PORTION_FILES = 32
 _AHEAD = 2  # portions that are read while one is taken
+_CHUNK_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,18 +112,35 @@ class Reader:
 
 
 def _read_portion(storage: Storage, sources: Sequence[Source], shape: Shape) -> Portion:
-    tables = [_read_whole(storage, source, shape) for source in sources]
-    rows = tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
+    tables = [_read_whole(storage, source) for source in sources]
+    rows = _join([shape.fit(table) for table in _join_alike(tables)])
+    if rows.num_rows < _CHUNK_ROWS * len(sources):
+        rows = rows.combine_chunks()  # every step behind costs something per chunk
     return Portion(rows, sum(source.size_bytes for source in sources), _sum(rows, shape))
 
 
-def _read_whole(storage: Storage, source: Source, shape: Shape) -> pa.Table:
+def _read_whole(storage: Storage, source: Source) -> pa.Table:
     content = storage.read_range(source.path, 0, source.size_bytes + 1)
     _require_size(source, len(content))
     reader = pq.ParquetReader()
     with _translated(source):
         reader.open(pa.BufferReader(content))
-        return shape.fit(reader.read_all(use_threads=False))
+        return reader.read_all(use_threads=False)
+
+
+def _join_alike(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Neighbours of one schema as one table: bringing each into shape by itself would cost as much as reading it."""
+    alike: list[pa.Table] = []
+    for table in tables:
+        if alike and not table.schema.equals(alike[0].schema, check_metadata=True):
+            yield _join(alike)
+            alike = []
+        alike.append(table)
+    yield _join(alike)
+
+
+def _join(tables: Sequence[pa.Table]) -> pa.Table:
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
 
 def _read_large(storage: Storage, source: Source, shape: Shape, portion_bytes: int) -> Iterator[Portion]:

@@ -109,8 +109,8 @@ def _decode(table_id: int, row: tuple[Any, ...]) -> Event[Row]:
     try:
         table, operation = RegistryTable(table_name), Operation(operation_name)
         kind = ROW_TYPES[table]
-        after: list[Any] | None = json.loads(after_text or "null")
-        before: list[Any] | None = json.loads(before_text or "null")
+        after: list[Any] | None = json.loads(after_text) if after_text else None
+        before: list[Any] | None = json.loads(before_text) if before_text else None
         if after is not None and before is not None:
             before = _merge(kind, after, before)
         return Event(
