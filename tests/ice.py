@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 from pyiceberg.table import StaticTable
 
 from builders import HOUR, LONG, ORDERS, START, TIMESTAMP, op_id, seal_pending, within, writing_path
-from lakebed.core.names import TableName
 from lakebed.core.schema import Schema
 from lakebed.core.times import TimeRange
 from lakebed.core.types import Field, Primitive
@@ -31,6 +30,7 @@ from lakebed.writing import register_files
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from lakebed.core.names import TableName
     from lakebed.iceberg.manifests import Entry, Manifest
     from lakebed.lake import Lake
     from lakebed.registry.publish import Published

@@ -84,7 +84,7 @@ def test_bounds_of_every_type_enclose_the_values(ice: IceLake) -> None:
 
 
 def test_a_float_column_that_may_hide_nan_has_no_upper_bound(ice: IceLake) -> None:
-    """This writer leaves NaN out of its statistics, so the true maximum is unknown; readers must not prune by it."""
+    """The writer leaves NaN out of its statistics, so the true maximum is unknown; readers must not prune by it."""
     ice.create()
     ice.insert(1)
 

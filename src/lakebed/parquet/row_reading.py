@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakebed.storage.access import Storage
 
 WHOLE_BYTES = 16 << 20  # a larger file is read in batches
-PORTION_BYTES = 8 << 20
+PORTION_BYTES = 4 << 20
 _PORTION_FILES = 32
 _AHEAD = 2  # portions that are read while one is taken
 _CHUNK_ROWS = 4096
