@@ -57,6 +57,9 @@ class IceLake:
     committer: Committer
     slots: dict[TableName, int] = field(default_factory=dict)
 
+    def close(self) -> None:
+        self.catalog.close()
+
     def create(
         self, name: TableName = ORDERS, *, schema: Schema = SHOP, partition_by: tuple[str, ...] = (), kind: str = "table"
     ) -> LakeTable:
@@ -73,7 +76,7 @@ class IceLake:
     def write(self, number: int, name: TableName = ORDERS, **options: Any) -> Published:
         """One file of `ROWS` rows, ids from `number * 1000`, `country` and `day` the same in all of them; pending until sealed."""
         table = require_table(self.lake.registry, name)
-        path = write_file(self.lake, table, shop_rows(table.schema, number, country=options.get("country"), day=options.get("day", 0)))
+        path = write_file(self.lake, table, shop_rows(table.schema, number, country=options.get("country", "DE"), day=options.get("day", 0)))
         slot = self.slots[name] = self.slots.get(name, 0) + 1
         base = int(START.timestamp()) * 1_000_000
         chosen = TimeRange(begin=base + slot * HOUR, end=base + (slot + 1) * HOUR) if table.row.kind == "view_set" else None

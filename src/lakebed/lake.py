@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -15,7 +14,7 @@ from lakebed.core.times import TimeRange
 from lakebed.opening import open_halves
 from lakebed.parquet.arrow_schema import from_arrow
 from lakebed.parquet.cache import FooterCache
-from lakebed.publishing import Embedded, running
+from lakebed.publishing import Embedded
 from lakebed.registry import lake_tables, plans
 from lakebed.registry.footers import FooterIndex, load_partition_metadata
 from lakebed.registry.sealing import seal_table
@@ -23,7 +22,7 @@ from lakebed.registry.waiting import RegistryCommits, wait_until_published
 from lakebed.settings import ConnectOptions, Settings, load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from datetime import datetime, timedelta
 
@@ -31,8 +30,9 @@ if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebed.astha import AsthaOptions
     from lakebed.check import CheckReport
+    from lakebed.compaction import CompactionResult, Engines
+    from lakebed.compaction.planning import CompactOptions
     from lakebed.core.results import Rows
     from lakebed.core.rows import Tables
     from lakebed.core.times import Clock
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from lakebed.registry.publish import Published
     from lakebed.registry.view_sets import ViewSet
     from lakebed.registry.waiting import Commits
-    from lakebed.service import Service
+    from lakebed.service import Service, ServiceOptions
     from lakebed.storage.access import Storage
     from lakebed.writing import RegisterOptions
 
@@ -100,7 +100,7 @@ class Lake:
         self.settings, self._wishes = settings or load_settings(service="off"), wishes or SparkWishes()
         self.cache = FooterCache()
         self.footers = FooterIndex(registry, storage, cache=self.cache)
-        self._embedded = Embedded(registry, self._build_publisher, timeout_s=self.settings.commit_timeout_s)
+        self._embedded = Embedded(registry, storage, timeout_s=self.settings.commit_timeout_s)
         if self.settings.service == "auto":
             registry.add_listener(self._embedded)
 
@@ -283,13 +283,9 @@ class Lake:
             return self._embedded
         return RegistryCommits(self.registry, timeout_s=self.settings.commit_timeout_s)
 
-    @contextmanager
-    def service(self, *, options: AsthaOptions | None = None) -> Iterator[Service]:
+    def service(self, **options: Unpack[ServiceOptions]) -> AbstractContextManager[Service]:
         """Astha, all components and their work in this process, until the block ends."""
-        from lakebed.service import Service
-
-        with running(self._embedded, Service(self.registry, self.storage, options=options)) as service:
-            yield service
+        return self._embedded.serve(self._engines, **options)
 
     def drain(self, timeout_s: float = 30.0) -> bool:
         """Whether everything committed so far has reached every component, and Iceberg, within the timeout."""
@@ -312,6 +308,12 @@ class Lake:
         """Keep a snapshot under a name, for every engine; None takes the tag off."""
         admin.tag_snapshot(self.registry, name, tag, snapshot_id)
 
+    def compact(self, name: str, *, dry_run: bool = False, **options: Unpack[CompactOptions]) -> CompactionResult:
+        """Make few files of a good size out of many small ones, with the same rows; the plan says why each group is or is not taken."""
+        from lakebed.compaction import CompactionOptions, compact
+
+        return compact(self.registry, self.storage, name, CompactionOptions(**options), engines=self._engines, dry_run=dry_run)
+
     def rollback(self, name: str, snapshot_id: int) -> Published:
         """Make the rows of a kept snapshot the table's rows again, as a new commit; what is there now stays in its own snapshots."""
         return admin.roll_back_to(self.registry, self.storage, name, snapshot_id)
@@ -320,10 +322,12 @@ class Lake:
         """Per-table settings: `snapshot={"trigger": "time", "interval_s": 30}`, `retention={...}`; None removes one."""
         admin.configure_table(self.registry, name, settings)
 
-    def _build_publisher(self) -> Service:
-        from lakebed.service import Service
+    @property
+    def _engines(self) -> Engines:
+        """What fits this machine is rewritten in process; Spark starts only for what does not."""
+        from lakebed.pipeline.rewrite import engines_of
 
-        return Service(self.registry, self.storage, role="publishing")
+        return engines_of(self.context)
 
     # -- administration -----------------------------------------------------------------------
 

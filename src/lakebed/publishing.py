@@ -6,32 +6,22 @@ import atexit
 import logging
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Unpack
 
 from lakebed.registry.sealing import require_group
 from lakebed.registry.waiting import Committed, wait_for_group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
+    from lakebed.compaction import Engines
     from lakebed.registry.engine import Registry
-    from lakebed.service import Service
+    from lakebed.service import Service, ServiceOptions
+    from lakebed.storage.access import Storage
 
 logger = logging.getLogger(__name__)
 
 EXIT_DRAIN_S = 5.0
-
-
-@contextmanager
-def running(embedded: Embedded, service: Service) -> Iterator[Service]:
-    """A whole service in place of the process's own publisher, until the block ends."""
-    embedded.take_over(service)
-    try:
-        service.start()
-        yield service
-    finally:
-        service.stop()
-        embedded.hand_back()
 
 
 class Embedded:
@@ -40,8 +30,8 @@ class Embedded:
     To the registry it is a listener (`set` after each commit), to writers the way to Iceberg.
     """
 
-    def __init__(self, registry: Registry, build: Callable[[], Service], *, timeout_s: float) -> None:
-        self._registry, self._build, self._timeout_s = registry, build, timeout_s
+    def __init__(self, registry: Registry, storage: Storage, *, timeout_s: float) -> None:
+        self._registry, self._storage, self._timeout_s = registry, storage, timeout_s
         self._guard = threading.Lock()
         self._starter: threading.Thread | None = None
         self._service: Service | None = None
@@ -60,16 +50,19 @@ class Embedded:
     def _may_start(self) -> bool:
         return self._starter is None and not self._is_closed
 
-    def take_over(self, service: Service) -> None:
-        """A whole service runs here from now on: ours ends, and writers are told by the other."""
+    @contextmanager
+    def serve(self, engines: Engines, **options: Unpack[ServiceOptions]) -> Iterator[Service]:
+        """A whole service in place of ours until the block ends; writers are told by it. The next commit then starts ours again."""
+        whole = self._build(role="full", engines=engines, **options)
         self._end(drain_s=0.0)
-        with self._guard:
-            self._service = service
-
-    def hand_back(self) -> None:
-        """The whole service ended; the next commit starts ours again."""
-        with self._guard:
-            self._service, self._starter = None, None
+        self._service = whole
+        try:
+            whole.start()
+            yield whole
+        finally:
+            whole.stop()
+            with self._guard:
+                self._service, self._starter = None, None
 
     @property
     def service(self) -> Service | None:
@@ -118,9 +111,14 @@ class Embedded:
             service.drain(drain_s)
         service.stop(EXIT_DRAIN_S)
 
+    def _build(self, **options: Any) -> Service:
+        from lakebed.service import Service  # noqa: PLC0415 - Iceberg's library is imported by those who publish, not by those who list tables
+
+        return Service(self._registry, self._storage, **options)
+
     def _start(self) -> None:
         try:
-            service = self._build()
+            service = self._build(role="publishing")
             service.start()
         except Exception as exc:  # noqa: BLE001 - a lake without its publisher still works; the journal keeps everything
             logger.warning("publishing could not start in this process", extra={"action": "start", "reason": str(exc)})

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from lakebed.astha import Astha
+from lakebed.components.compactor import Compactor
 from lakebed.components.iceberg_updater import IcebergUpdater
 from lakebed.components.metadata_orchestrator import MetadataOrchestrator
 from lakebed.components.snapshotter import Snapshotter
@@ -20,9 +20,9 @@ from lakebed.registry.leases import make_owner
 from lakebed.registry.waiting import wait_for_group, wait_until_published
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lakebed.astha import AsthaOptions, AsthaStatus
+    from lakebed.compaction import Engines
+    from lakebed.components.compactor import CompactorOptions
     from lakebed.core.subscribers import Subscriber
     from lakebed.registry.engine import Registry
     from lakebed.storage.access import Storage
@@ -34,14 +34,11 @@ STOP_S = 25.0
 _TICK_S = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workforce:
-    """A component that works in the background besides hearing events."""
+class ServiceOptions(TypedDict, total=False):
+    """What `lake.service` understands."""
 
-    component: Component
-    subscriber: Subscriber[Any]
-    start: Callable[[], None]
-    stop: Callable[[], None]
+    options: AsthaOptions | None
+    compactor_options: CompactorOptions | None
 
 
 class Service:
@@ -53,10 +50,11 @@ class Service:
         storage: Storage,
         *,
         role: Role = "full",
-        workers: tuple[Workforce, ...] = (),
+        engines: Engines | None = None,
         options: AsthaOptions | None = None,
+        compactor_options: CompactorOptions | None = None,
     ) -> None:
-        self._registry, self.role, self._workers = registry, role, workers
+        self._registry, self.role = registry, role
         self._catalog = open_catalog(registry, storage)
         self.snapshotter = Snapshotter(registry, expires=role == "full")
         self.orchestrator = MetadataOrchestrator(registry)
@@ -65,23 +63,28 @@ class Service:
             Component.ICEBERG_UPDATER: IcebergUpdater(registry, committer),
             Component.SNAPSHOTTER: self.snapshotter,
             Component.METADATA_ORCHESTRATOR: self.orchestrator,
-            **{worker.component: worker.subscriber for worker in workers},
         }
+        self.compactor: Compactor | None = None
+        if role == "full":
+            self.compactor = Compactor(
+                registry, storage, engines=engines, options=compactor_options, is_active=lambda: self.astha.is_active
+            )
+            components[Component.COMPACTOR] = self.compactor
         self.astha = Astha(registry, components, owner=make_owner(role), options=options)
         self._done = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="lakebed-ticker", daemon=True)
 
     def start(self) -> None:
         """Running, or standing by for the process that is."""
-        for worker in self._workers:
-            worker.start()
+        if self.compactor is not None:
+            self.compactor.start()
         self.astha.start()
         self._ticker.start()
 
     def stop(self, timeout_s: float = STOP_S) -> None:
         self._done.set()
-        for worker in self._workers:
-            worker.stop()
+        if self.compactor is not None:
+            self.compactor.stop()
         self.astha.stop(timeout_s)
         if self._ticker.ident is not None:
             self._ticker.join(timeout_s)

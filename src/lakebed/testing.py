@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from lakebed.core.times import to_micros
 from lakebed.lake import Lake, connect
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from lakebed.registry.connection import Backend, Connection, Rows, TableHead
     from lakebed.registry.statements import Dialect, Part, Value
+    from lakebed.settings import ConnectOptions
 
 
 class FixedClock:
@@ -36,12 +37,17 @@ class FixedClock:
 
 @contextmanager
 def temporary_lake(
-    url: str | None = None, *, clock: FixedClock | None = None, spark_options: Mapping[str, str] | None = None
+    url: str | None = None,
+    *,
+    clock: FixedClock | None = None,
+    spark_options: Mapping[str, str] | None = None,
+    **chosen: Unpack[ConnectOptions],
 ) -> Iterator[Lake]:
     """A lake in a temporary directory, on SQLite unless `url` names another registry."""
     with TemporaryDirectory(prefix="lakebed-") as directory:
         registry_url = url or f"sqlite:///{directory}/lake.db"
-        with connect(registry_url, warehouse=str(Path(directory) / "warehouse"), clock=clock, spark_options=spark_options) as lake:
+        place = str(Path(directory) / "warehouse")
+        with connect(registry_url, warehouse=place, clock=clock, spark_options=spark_options, **chosen) as lake:
             yield lake
 
 

@@ -322,6 +322,7 @@ def test_starting_and_stopping_many_times_leaves_nothing(registry: Registry, tab
 def test_the_same_instance_can_be_started_again(registry: Registry, table: LakeTable) -> None:
     components: dict[Component, Recorder] = recorders(registry, UPDATER)
     with running(registry, components) as astha:
+        assert astha.drain(PATIENCE_S)
         astha.stop()
         publish(registry, table, fake_file(1))
         astha.start()

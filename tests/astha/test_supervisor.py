@@ -32,7 +32,7 @@ def table(registry: Registry) -> LakeTable:
 
 
 def lives(astha: Astha, incarnation: int) -> bool:
-    return astha.is_active and astha.status().incarnation == incarnation
+    return astha.status().incarnation == incarnation and astha.is_active  # in this order: the one before is over by then
 
 
 def kill_watcher(astha: Astha, registry: Registry) -> None:

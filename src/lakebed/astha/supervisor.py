@@ -121,10 +121,10 @@ class Astha:
         return asked
 
     def status(self) -> AsthaStatus:
-        life = self._life
+        incarnation, life = self._incarnation, self._life
         return AsthaStatus(
             active=self.is_active,
-            incarnation=self._incarnation,
+            incarnation=incarnation,
             restarts=self._restarts,
             problem=self._problem,
             down=self._down,

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Column, Table
 
+from lakebed.cli.demo_service import running
+from lakebed.components.compactor import CompactorOptions
 from lakebed.core.errors import LakebedError
 from lakebed.testing import FixedClock, temporary_lake
 
@@ -25,6 +27,8 @@ _DAY = datetime(2026, 3, 1, tzinfo=UTC)
 _HOURS = 24
 _QUIET_HOUR = 3  # nothing fails in it: its slice is empty, and says so
 _ENTRIES, _SAMPLES = 20_000, 10_000
+_PATIENCE_S = 60.0
+_BY_HAND = CompactorOptions(small_files=1_000_000)  # the story compacts when it tells of it
 _SPARK = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2", "spark.log.level": "OFF"}
 _PROCESSES, _LOGS, _METRICS = "ops.processes", "ops.log_entries", "ops.metrics"
 _MINUTES, _BY_SERVICE = "ops.errors_by_minute", "ops.errors_by_service"
@@ -40,7 +44,7 @@ def run_demo(out: Console) -> bool:
     """Print the story; whether the lake was clean at its end."""
     clock = FixedClock(_DAY)
     started = time.perf_counter()
-    with temporary_lake(clock=clock, spark_options=_SPARK) as lake:
+    with temporary_lake(clock=clock, spark_options=_SPARK, service="off") as lake:
         clean = _Teller(out, lake, clock).tell()
         lake.spark.stop()
     out.print(f"\n[bold]done in {time.perf_counter() - started:.1f} s[/]; the lake was temporary and is gone")
@@ -54,15 +58,20 @@ class _Teller:
     def tell(self) -> bool:
         self.out.print(f"[bold]Lakebed[/]: a lake in a temporary directory, registry {self.lake.registry.dialect}\n")
         self.start()
-        self.create()
-        self.insert_a_day()
-        self.fail_a_write()
-        self.materialize()
-        self.merge()
-        self.query()
-        self.evolve()
-        self.redefine()
-        self.clean_up()
+        with self.lake.service(compactor_options=_BY_HAND):
+            self.create()
+            self.insert_a_day()
+            self.publish()
+            self.fail_a_write()
+            self.materialize()
+            self.merge()
+            self.query()
+            self.evolve()
+            self.compact()
+            self.travel()
+            self.redefine()
+            self.clean_up()
+        self.kill_a_service()
         return self.check()
 
     @contextmanager
@@ -111,6 +120,48 @@ class _Teller:
             total = sum(t.row_count for t in rows.values())
             files = sum(t.file_count for t in rows.values())
             said.append(f"{2 * _HOURS} hourly batches: {total:,} rows in {files} files, each batch one registry transaction")
+
+    def publish(self) -> None:
+        with self.step("publish") as said:
+            self.lake.drain(_PATIENCE_S)
+            snapshots = self.lake.snapshots(_LOGS)
+            said.append(
+                f"{_LOGS} has {len(snapshots)} Iceberg snapshots, the newest with {snapshots[-1].rows:,} rows: every engine reads it"
+            )
+
+    def compact(self) -> None:
+        with self.step("compact") as said:
+            plan = self.lake.compact(_METRICS, dry_run=True).plan
+            done = self.lake.compact(_METRICS)
+            again = self.lake.compact(_METRICS)
+            said.append(
+                f"{_METRICS}: {plan.files} small files into {done.files_after}, {done.rows:,} rows compared before the swap; "
+                f"a second look finds {again.files_before} to do"
+            )
+
+    def travel(self) -> None:
+        with self.step("travel") as said, self.lake.reading():
+            self.lake.drain(_PATIENCE_S)
+            first, *_, last = self.lake.snapshots(_METRICS)
+            then = self.lake.read(_METRICS, as_of=first.snapshot_id).count()
+            now = self.lake.read(_METRICS, as_of=last.snapshot_id).count()
+            said.append(f"{_METRICS} as its first snapshot has it: {then:,} rows; as the newest ({last.operation}) has it: {now:,}")
+
+    def kill_a_service(self) -> None:
+        with self.step("kill") as said:
+            url, warehouse = f"sqlite:///{self.lake.registry.backend.shown_url.removeprefix('sqlite:///')}", self.lake.storage.paths.root
+            with running(url, warehouse, self.clock) as service:
+                self.lake.insert(_METRICS, self.metrics(1), evolve=True)
+                service.kill()
+                service.wait()
+            self.lake.insert(_METRICS, self.metrics(2), evolve=True)
+            with self.lake.service(compactor_options=_BY_HAND):
+                self.lake.drain(_PATIENCE_S)
+            newest = self.lake.snapshots(_METRICS)[-1]
+            total = self.lake.table(_METRICS).row.row_count
+            said.append(
+                f"the service died by SIGKILL amid inserts; the next one went on: {newest.rows:,} rows in Iceberg, {total:,} in the registry"
+            )
 
     def fail_a_write(self) -> None:
         with self.step("refuse") as said:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from lakebed.core.compaction import (
     TARGET_BYTES,
@@ -98,6 +98,17 @@ class CompactionPlan:
     def count(self, reason: Reason) -> int:
         """Groups with this reason."""
         return sum(group.reason == reason for group in self.groups)
+
+
+class CompactOptions(TypedDict, total=False):
+    """What `lake.compact` understands."""
+
+    target_bytes: int
+    partition: str | None
+    instance: str | None
+    max_files: int | None
+    max_bytes: int | None
+    hot_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
