@@ -83,10 +83,9 @@ def test_a_commit_of_another_process_is_pushed(registry: Registry, url: str) -> 
         assert worker.stdin is not None
         worker.stdin.write("go\n")
         worker.stdin.flush()
-        await_that(lambda: any(e.table is RegistryTable.TABLE_FILES for e in components[UPDATER].seen), "the event")
-        received = time.time()
+        await_that(lambda: any(e.table is RegistryTable.TABLE_FILES for e in components[UPDATER].seen), "the event")  # before any sweep
 
-        assert received - float(workers.answer(worker)) < 5.0
+        workers.answer(worker)
 
 
 def test_a_component_may_write_to_the_registry_and_drain_waits_for_what_follows(registry: Registry, table: LakeTable) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from lakebed.lake import Lake
     from lakebed.registry.publish import Published
+    from lakebed.registry.retire import Retired
 
 BOOKKEEPING = frozenset({"operations", "runs"})
 
@@ -49,8 +50,8 @@ class Meddling:
         return found
 
 
-def retire(lake: Lake, published: Published) -> None:
-    within(lake.registry, lambda tx: retire_by_ids(tx, ORDERS, {published.partition_id}))
+def retire(lake: Lake, published: Published) -> Retired:
+    return within(lake.registry, lambda tx: retire_by_ids(tx, ORDERS, {published.partition_id}))
 
 
 def replace_partition(lake: Lake, number: int, partition_id: int, insert_range: TimeRange) -> None:

@@ -43,6 +43,34 @@ def test_limits_are_used_up_in_order_and_what_is_not_worth_it_is_given_back() ->
     assert reasons(files, budget=Budget(files=0)) == dict.fromkeys("abc", (Reason.OVER_LIMIT, 0))
 
 
+def test_a_file_waits_until_as_much_as_it_has_comes_to_it() -> None:
+    def chosen(*sizes: int) -> tuple[Reason, list[int]]:
+        (group,) = plan_groups(sized(*sizes), target_bytes=100, balanced=True)
+        return group.reason, [file.size_bytes for file in group.chosen]
+
+    assert chosen(40, 1, 2, 3) == (Reason.SMALL, [1, 2, 3])
+    assert chosen(40, 20, 20, 3) == (Reason.SMALL, [40, 20, 20, 3])
+    assert chosen(40, 20) == (Reason.WAITS, [])
+    assert chosen(40, 20, 10, 5) == (Reason.WAITS, [])
+    assert chosen(40) == (Reason.ALONE, [])
+
+
+@given(arrivals=st.lists(st.integers(1, 20), min_size=1, max_size=120))
+def test_however_files_arrive_no_row_is_rewritten_more_often_than_files_can_double(arrivals: list[int]) -> None:
+    files: list[Packed] = []
+    rewritten: dict[int, int] = {}
+    for number, size in enumerate(arrivals):
+        files.append(Packed(number, size))
+        (group,) = plan_groups(files, target_bytes=256, balanced=True)
+        if group.chosen:
+            rewritten[number] = 1 + max(rewritten.get(f.file_id, 0) for f in group.chosen)
+            whole = Packed(number, sum(f.size_bytes for f in group.chosen))
+            files = [*(f for f in files if f not in group.chosen), whole]
+
+    assert max(rewritten.values(), default=0) <= 9
+    assert len([f for f in files if f.size_bytes < 128]) <= 9
+
+
 def test_groups_that_are_left_alone_keep_the_reason_they_had_anyway() -> None:
     left = leave(plan_groups([*sized(10, 20, path="a"), *sized(10, path="b")], target_bytes=100), Reason.HOT)
 

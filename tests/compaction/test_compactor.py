@@ -302,10 +302,10 @@ def test_tables_take_turns_and_pauses_grow_where_nothing_can_be_won() -> None:
 
 def test_marks_that_arrive_during_a_look_are_kept() -> None:
     backlog = Backlog(small_files=2, pause_s=10.0)
-    backlog.mark_json(1)
+    backlog.mark(1)
     assert backlog.take(0.0) == 1
 
-    backlog.mark_json(1)
+    backlog.mark(1)
     backlog.done(1, now=0.0, changed=True)
 
     assert backlog.take(0.0) == 1

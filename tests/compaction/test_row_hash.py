@@ -31,7 +31,7 @@ NESTED = pa.schema(
         ("place", pa.struct([("city", pa.string()), ("zip", pa.int32())])),
     ]
 )
-ROWS = [
+ROWS: list[tuple[object, ...]] = [
     (1, "tea", 0.5, Decimal("1.25"), True, b"abc", ["a", "b"], [{"x": 1, "y": 2.0}], [("k", 1)], {"city": "Bonn", "zip": 1}),
     (2, "", float("nan"), Decimal("-1.25"), False, b"abd", [], [], [], {"city": "", "zip": None}),
     (3, None, None, None, None, None, None, None, None, None),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lakebed.core.rows import Row
     from lakebed.registry.engine import Registry
 
-_STRIPES = 16
+_STRIPES = 2  # readings at once: each takes a connection with a cache of its own, and decoding runs one at a time anyway
 _PER_TABLE = 3  # where the fast lanes are, where a slow one is, and the step between
 
 

@@ -113,7 +113,10 @@ class CompactOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOptions:
-    """What is asked of a compaction. `partition` is a partition path, `hot_s` how long a slice is left alone after a write."""
+    """What is asked of a compaction. `partition` is a partition path, `hot_s` how long a slice is left alone after a write.
+
+    `balanced`: a file is rewritten only when as much comes to it, for whoever compacts again and again while files arrive.
+    """
 
     target_bytes: int = TARGET_BYTES
     partition: str | None = None
@@ -121,6 +124,7 @@ class CompactionOptions:
     max_files: int | None = None
     max_bytes: int | None = None
     hot_s: float = 0.0
+    balanced: bool = False
     has_spark: bool = False
 
     def __post_init__(self) -> None:
@@ -246,7 +250,7 @@ class _Planner:
         files = self._found.files_of(pieces)
         wanted, others = _part(files, lambda f: self._asked.partition in {None, f.partition_path})
         readable, foreign = _part(wanted, lambda f: self._asked.has_spark or f.file_type == "parquet")
-        groups = plan_groups(readable, target_bytes=self._asked.target_bytes, budget=budget)
+        groups = plan_groups(readable, target_bytes=self._asked.target_bytes, budget=budget, balanced=self._asked.balanced)
         return [*groups, *_left(Reason.NEEDS_SPARK, foreign), *_left(Reason.NOT_ASKED, others)]
 
     def _cut(self, pieces: tuple[Piece, ...]) -> Iterator[tuple[Piece, ...]]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_JSON = "\0json"  # stands among partition paths for files that are no Parquet
+_ANYWAY = "\0"  # stands among partition paths for a reason that statistics do not tell
 _LONGEST_PAUSES = 20
 
 
@@ -41,7 +41,7 @@ class CompactorOptions:
     hot_s: float = 60.0
     pause_s: float = 30.0
     target_bytes: int = TARGET_BYTES
-    max_bytes: int | None = None  # per look, so that no table keeps a worker for hours
+    max_bytes: int | None = 8 << 30  # per look, so that no table keeps a worker for hours
 
     def __post_init__(self) -> None:
         if self.workers < 1 or self.small_files < 1:
@@ -83,8 +83,9 @@ class Backlog:
         else:
             self.clear(table_id, partition_path)
 
-    def mark_json(self, table_id: int) -> None:
-        self.marked[table_id].add(_JSON)
+    def mark(self, table_id: int) -> None:
+        """Whatever its statistics say, for one look."""
+        self.marked[table_id].add(_ANYWAY)
 
     def clear(self, table_id: int, partition_path: str) -> None:
         self.marked[table_id].discard(partition_path)
@@ -102,7 +103,7 @@ class Backlog:
             return None
         table_id = min(due)[1]
         self.busy.add(table_id)
-        self.marked[table_id].discard(_JSON)
+        self.marked[table_id].discard(_ANYWAY)
         return table_id
 
     def done(self, table_id: int, *, now: float, changed: bool, again_in_s: float | None = None) -> None:
@@ -156,7 +157,7 @@ class Compactor:
                 case TableFiles(retired_seq=None, file_type="json") if (
                     event.operation is Operation.INSERT and self._engines.spark is not None
                 ):
-                    self._backlog.mark_json(event.table_id)
+                    self._backlog.mark(event.table_id)
                 case TableFiles():
                     pass  # its partition path's statistics tell
                 case unreachable:
@@ -171,7 +172,7 @@ class Compactor:
             for path, count in counts.items():
                 self._backlog.count(table_id, path, count)
             if json and self._engines.spark is not None:
-                self._backlog.mark_json(table_id)
+                self._backlog.mark(table_id)
             self._changed.notify_all()
         return mark
 
@@ -245,19 +246,23 @@ class Compactor:
             with self._changed:
                 self._backlog.forget(table_id)
             return None
-        wanted = CompactionOptions(target_bytes=self._options.target_bytes, hot_s=self._options.hot_s, max_bytes=self._options.max_bytes)
+        asked = self._options
+        wanted = CompactionOptions(target_bytes=asked.target_bytes, hot_s=asked.hot_s, max_bytes=asked.max_bytes, balanced=True)
         control = Control(actor=make_owner("compactor"), cancelled=self._stopping.is_set)
         return compact(self._registry, self._storage, TableName(*name), wanted, engines=self._engines, control=control)
 
     def _settle(self, table_id: int, result: CompactionResult | None) -> None:
-        changed = result is not None and bool(result.runs)
-        is_hot = result is not None and result.plan.count(Reason.HOT) > 0
+        """No event tells that a slice has cooled down, or that a limit cut a look short: then the table is marked again."""
         with self._changed:
-            if is_hot:
-                self._backlog.marked[table_id].add(_JSON)  # nothing will tell when it has cooled down
             self._metrics = _add(self._metrics, result)
-            again = self._options.hot_s if is_hot and not (result and result.stopped) else None
-            self._backlog.done(table_id, now=self._monotonic(), changed=changed, again_in_s=again)
+            changed, again_in_s = False, None
+            if result is not None and not result.cancelled:
+                changed = bool(result.runs)
+                is_hot, is_cut = result.plan.count(Reason.HOT) > 0, changed and result.plan.count(Reason.OVER_LIMIT) > 0
+                if is_hot or is_cut:
+                    self._backlog.mark(table_id)
+                again_in_s = self._options.hot_s if is_hot and not is_cut and not result.stopped else None
+            self._backlog.done(table_id, now=self._monotonic(), changed=changed, again_in_s=again_in_s)
             self._changed.notify_all()
 
 

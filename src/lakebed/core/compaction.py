@@ -47,6 +47,7 @@ class Reason(StrEnum):
     JSON = "json"  # taken: what is no Parquet becomes it
     GOOD = "good"  # every file has a good size
     ALONE = "alone"  # one small file, and none to join it with
+    WAITS = "waits"  # the others are not worth rewriting the largest yet
     HOT = "hot"  # written to a moment ago
     OVER_LIMIT = "over_limit"  # the call's limits are used up
     NOT_ASKED = "not_asked"  # another partition than the one asked for
@@ -141,12 +142,17 @@ def choose_small(files: Iterable[FileT], *, target_bytes: int) -> list[FileT]:
     return [file for group in plan_groups(files, target_bytes=target_bytes) for file in group.chosen]
 
 
-def plan_groups(files: Iterable[FileT], *, target_bytes: int, budget: Budget | None = None) -> list[Group[FileT]]:
-    """One group per partition path, in the order of the first file of each."""
+def plan_groups(files: Iterable[FileT], *, target_bytes: int, budget: Budget | None = None, balanced: bool = False) -> list[Group[FileT]]:
+    """One group per partition path, in the order of the first file of each.
+
+    `balanced`: a file is rewritten only together with others that are at least as much. So it doubles each time, and however
+    often new files arrive, a row is not rewritten more often than a file can double up to the target.
+    """
     by_path: dict[str, list[FileT]] = defaultdict(list)
     for file in files:
         by_path[file.partition_path].append(file)
-    return [_plan_group(path, own, target_bytes, budget or Budget()) for path, own in by_path.items()]
+    left = budget or Budget()
+    return [_plan_group(path, own, target_bytes, left, balanced=balanced) for path, own in by_path.items()]
 
 
 def leave(groups: Iterable[Group[FileT]], reason: Reason) -> list[Group[FileT]]:
@@ -158,13 +164,29 @@ def is_small(file: PackedFile, *, target_bytes: int) -> bool:
     return file.file_type != "parquet" or file.size_bytes < target_bytes // _GOOD_SHARE
 
 
-def _plan_group(path: str, files: Sequence[FileT], target_bytes: int, budget: Budget) -> Group[FileT]:
+def _plan_group(path: str, files: Sequence[FileT], target_bytes: int, budget: Budget, *, balanced: bool) -> Group[FileT]:
     small = [file for file in files if is_small(file, target_bytes=target_bytes)]
     reason = _judge(small)
-    chosen = budget.take(small) if reason.taken else []
+    worth = _balance(small) if balanced else small
+    if reason.taken and not _judge(worth).taken:
+        return Group(partition_path=path, reason=Reason.WAITS, files=tuple(files))
+    chosen = budget.take(worth) if reason.taken else []
     if reason.taken and not _judge(chosen).taken:
         reason, chosen = Reason.OVER_LIMIT, []
     return Group(partition_path=path, reason=reason, files=tuple(files), chosen=tuple(chosen))
+
+
+def _balance(small: Sequence[FileT]) -> list[FileT]:
+    """Without those that are larger than all smaller ones together; what is no Parquet stays."""
+    whole = sum(file.size_bytes for file in small)
+    left: set[int] = set()
+    for file in sorted(small, key=lambda f: f.size_bytes, reverse=True):
+        if file.file_type == "parquet" and file.size_bytes > whole - file.size_bytes:
+            left.add(file.file_id)
+            whole -= file.size_bytes
+        else:
+            break
+    return [file for file in small if file.file_id not in left]
 
 
 def _judge(small: Sequence[PackedFile]) -> Reason:

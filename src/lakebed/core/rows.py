@@ -8,7 +8,6 @@ database refuses it, and an UPDATE's before-image carries only the others.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -115,11 +114,9 @@ class TableSnapshots:
 Row = Tables | TableMetadata | TableFiles | TableStats | TableSnapshots
 
 
-@cache
 def list_columns(row: type[Row]) -> tuple[str, ...]:
     return tuple(f.name for f in fields(row))
 
 
-@cache
 def list_changing_columns(row: type[Row]) -> tuple[str, ...]:
     return tuple(f.name for f in fields(row) if f.metadata.get("changes"))

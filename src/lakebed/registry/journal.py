@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
     from lakebed.registry.transaction import Reader, Transaction
 
+_COLUMNS = {kind: list_columns(kind) for kind in ROW_TYPES.values()}
+_CHANGING = {kind: list_changing_columns(kind) for kind in ROW_TYPES.values()}
 DEFAULT_CAP = 1_000_000
 _PURGE_BATCH = 5000
 _READ = """SELECT seq, registry_table, operation, before, after, at FROM change_log
@@ -129,5 +131,5 @@ def _decode(table_id: int, row: tuple[Any, ...]) -> Event[Row]:
 
 def _merge(kind: type[Row], after: list[Any], changed: list[Any]) -> list[Any]:
     """The whole row before an UPDATE: what may change from the before-image, the rest as it still is."""
-    old = dict(zip(list_changing_columns(kind), changed, strict=True))
-    return [old.get(column, value) if column in old else value for column, value in zip(list_columns(kind), after, strict=True)]
+    old = dict(zip(_CHANGING[kind], changed, strict=True))
+    return [old.get(column, value) if column in old else value for column, value in zip(_COLUMNS[kind], after, strict=True)]

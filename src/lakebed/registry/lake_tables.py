@@ -170,7 +170,8 @@ def read_table(reader: Reader | Transaction, name: TableName) -> LakeTable | Non
 
 def find_row(reader: Registry | Reader | Transaction, table_id: int) -> Tables | None:
     """The table's own row, dropped or not."""
-    rows = reader.query(f"SELECT {', '.join(list_columns(Tables))} FROM tables WHERE id = :id", {"id": table_id})
+    columns = ", ".join(list_columns(Tables))
+    rows = reader.query(f"SELECT {columns} FROM tables WHERE id = :id", {"id": table_id})
     return decode_row(Tables, rows[0]) if rows else None
 
 

@@ -152,8 +152,9 @@ def list_partition_paths(reader: Reader, table_id: int, *, as_of: AsOf | None = 
     """The partition paths that have files; for the present from the counters, without a look at any file."""
     if as_of is None:
         return [row[0] for row in reader.query(_LIVE_PATHS, {"table_id": table_id})]
-    condition, number = _then(as_of)
-    return [row[0] for row in reader.query(f"{_PAST_PATHS} AND {condition}", {"table_id": table_id, "as_of": number})]
+    then, number = _then(as_of)
+    sql = f"{_PAST_PATHS} AND {then}"
+    return [row[0] for row in reader.query(sql, {"table_id": table_id, "as_of": number})]
 
 
 def list_json(reader: Registry | Reader, paths: Sequence[str]) -> frozenset[str]:

@@ -1,0 +1,129 @@
+"""A process killed at any write of an Iceberg commit: readers see the old or the new state, and the next process converges."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+from killing import SteppedStorage, staged
+from pyiceberg.table import StaticTable
+from sqlalchemy import event
+
+from builders import ORDERS, seal_pending, within, write_partition
+from ice import open_ice
+from lakebed.core.wishes import Wishes
+from lakebed.registry.retire import load_victims, retire_victims
+from lakebed.registry.snapshots import list_queued, list_snapshots
+from lakebed.registry.wishes import change_wishes
+from lakebed.storage.local import LocalStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from killing import Stage
+    from sqlalchemy import Engine
+
+    from conftest import Databases
+    from ice import IceLake
+    from lakebed.lake import Lake
+    from lakebed.registry.transaction import Transaction
+    from lakebed.testing import Steps
+
+ROWS = 50
+
+
+class WritingStorage(SteppedStorage):
+    """Every new file is a step, and the moment after it too."""
+
+    def create_exclusive(self, path: str, data: bytes) -> None:
+        self.steps.reach(f"create {path}")
+        LocalStorage.create_exclusive(self, path, data)
+        self.steps.reach("created")
+
+
+def commit(lake: Lake, steps: Steps) -> None:
+    lake.storage = WritingStorage(paths=lake.storage.paths, steps=steps)
+    with closing(open_ice(lake)) as ice:
+        _announce(ice.catalog.engine, steps)
+        ice.committer.advance(ice.table_id())
+
+
+def _announce(engine: Engine, steps: Steps) -> None:
+    """Every statement to the catalog is a step, and PostgreSQL's commit."""
+    event.listen(engine, "before_cursor_execute", lambda *args: steps.reach(f"catalog: {args[2]}"))
+    event.listen(engine, "commit", lambda _: steps.reach("catalog: commit"))
+
+
+def one_waits(lake: Lake) -> None:
+    """Nothing in Iceberg yet."""
+    write_partition(lake, 1)
+    seal_pending(lake.registry)
+
+
+def history_waits(lake: Lake) -> None:
+    """A snapshot is there; an insert, a retirement and an expiry wait together."""
+    gone = write_partition(lake, 1)
+    write_partition(lake, 2)
+    seal_pending(lake.registry)
+    with closing(open_ice(lake)) as ice:
+        first = ice.advance()
+        write_partition(lake, 3)
+        seal_pending(lake.registry)
+        ice.advance()
+    write_partition(lake, 4)
+    seal_pending(lake.registry)
+    within(lake.registry, lambda tx: _retire(tx, gone.partition_id))
+    change_wishes(lake.registry, 1, lambda _: Wishes(expire=(first.snapshot_id or 0,)))
+
+
+def _retire(tx: Transaction, partition_id: int) -> None:
+    table = tx.require(ORDERS)
+    retire_victims(tx, table, load_victims(tx, table, {partition_id}, exactly=True), reason="test", grace_us=10**12)
+
+
+def _require_convergence(stage: Stage, *, before: int, after: int, every: int) -> None:
+    for step, url in stage.killed_everywhere(commit, every=every):
+        with stage.opened(url) as lake, closing(open_ice(lake)) as ice:
+            pointer = ice.catalog.find_pointer(ORDERS)
+            if pointer is not None and pointer.location is not None:
+                seen = StaticTable.from_metadata(pointer.location).scan().to_arrow().num_rows
+                assert seen in (before, after), f"{seen} rows after a kill at step {step}"
+            ice.committer.advance(ice.table_id())
+            ice.require_true()
+            assert ice.static().scan().to_arrow().num_rows == after, step
+            _require_no_trace(ice)
+
+
+def _require_no_trace(ice: IceLake) -> None:
+    """Every commit at most once, the registry in step, and after a sweep no file that nothing names."""
+    metadata = ice.base().metadata
+    ids = [snapshot.summary["lakebed.commit-id"] for snapshot in metadata.snapshots if snapshot.summary is not None]
+    assert len(set(ids)) == len(ids)
+    assert [row.snapshot_id for row in list_snapshots(ice.lake.registry, ice.table_id())] == [s.snapshot_id for s in metadata.snapshots]
+    ice.committer.sweep(ice.table_id(), older_than_us=-(10**15))
+    queued = list_queued(ice.lake.registry, ice.table_id())
+    ice.lake.storage.delete([path for path in queued if "/metadata/" in path])
+    for snapshot in metadata.snapshots:
+        assert ice.static().scan(snapshot_id=snapshot.snapshot_id).to_arrow().num_rows
+
+
+FILLS: list[tuple[Callable[[Lake], None], int, int]] = [(one_waits, 0, ROWS), (history_waits, 3 * ROWS, 3 * ROWS)]
+
+
+@pytest.mark.parametrize(("fill", "before", "after"), FILLS)
+def test_a_killed_commit_is_old_or_new_and_the_next_process_converges(
+    databases: Databases, kind: str, tmp_path: Path, fill: Callable[[Lake], None], before: int, after: int
+) -> None:
+    with staged(databases, kind, tmp_path, fill) as stage:
+        _require_convergence(stage, before=before, after=after, every=7 if kind == "sqlite" else 11)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("fill", "before", "after"), FILLS)
+def test_at_every_single_step(
+    databases: Databases, kind: str, tmp_path: Path, fill: Callable[[Lake], None], before: int, after: int
+) -> None:
+    with staged(databases, kind, tmp_path, fill) as stage:
+        _require_convergence(stage, before=before, after=after, every=1)
