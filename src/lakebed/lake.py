@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from lakebed import admin, writing
 from lakebed.core.errors import InvalidValueError
@@ -24,7 +24,7 @@ from lakebed.settings import ConnectOptions, Settings, load_settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     import pyarrow as pa
     from pyarrow.parquet import FileMetaData
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from lakebed.check import CheckReport
     from lakebed.compaction import CompactionResult, Engines
     from lakebed.compaction.planning import CompactOptions
-    from lakebed.core.results import Rows
     from lakebed.core.rows import Tables
     from lakebed.core.times import Clock
     from lakebed.pipeline.context import Context, MetadataMode
@@ -45,15 +44,17 @@ if TYPE_CHECKING:
     from lakebed.pipeline.slice_plans import MaterializeResult
     from lakebed.pipeline.writer import GroupedWriter
     from lakebed.registry.engine import Registry
-    from lakebed.registry.incompatible import IncompatibleRow
     from lakebed.registry.lake_tables import TableOptions
-    from lakebed.registry.listing import FileRow, PartitionRow, ViewSetRow
     from lakebed.registry.publish import Published
     from lakebed.registry.view_sets import ViewSet
     from lakebed.registry.waiting import Commits
     from lakebed.service import Service, ServiceOptions
     from lakebed.storage.access import Storage
     from lakebed.writing import RegisterOptions
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +89,16 @@ def connect(
         raise InvalidValueError(message)
     registry, storage = open_halves(settings.registry_url, settings.warehouse, clock=clock, timeout_s=timeout_s, create=create)
     return Lake(registry, storage, settings=settings, wishes=SparkWishes(given=spark, options=spark_options))
+
+
+def _on_registry(function: Callable[Concatenate[Registry, P], R]) -> Callable[Concatenate[Lake, P], R]:
+    """A function of the administration as a method of the lake: its arguments and its promise are written once."""
+
+    @wraps(function)
+    def method(self: Lake, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return function(self.registry, *args, **kwargs)
+
+    return method
 
 
 class Lake:
@@ -301,12 +312,9 @@ class Lake:
         group = self.table(name).row.last_group
         return self.commits.wait_for_group(table.table_id, group, timeout_s=timeout_s) if group else None
 
-    def snapshots(self, name: str, *, expired: bool = False) -> Rows[admin.SnapshotRow]:
-        return admin.list_snapshots(self.registry, name, expired=expired)
-
-    def tag(self, name: str, tag: str, snapshot_id: int | None) -> None:
-        """Keep a snapshot under a name, for every engine; None takes the tag off."""
-        admin.tag_snapshot(self.registry, name, tag, snapshot_id)
+    snapshots = _on_registry(admin.list_snapshots)
+    tag = _on_registry(admin.tag_snapshot)
+    configure = _on_registry(admin.configure_table)
 
     def compact(self, name: str, *, dry_run: bool = False, **options: Unpack[CompactOptions]) -> CompactionResult:
         """Make few files of a good size out of many small ones, with the same rows; the plan says why each group is or is not taken."""
@@ -318,10 +326,6 @@ class Lake:
         """Make the rows of a kept snapshot the table's rows again, as a new commit; what is there now stays in its own snapshots."""
         return admin.roll_back_to(self.registry, self.storage, name, snapshot_id)
 
-    def configure(self, name: str, **settings: Any) -> None:
-        """Per-table settings: `snapshot={"trigger": "time", "interval_s": 30}`, `retention={...}`; None removes one."""
-        admin.configure_table(self.registry, name, settings)
-
     @property
     def _engines(self) -> Engines:
         """What fits this machine is rewritten in process; Spark starts only for what does not."""
@@ -331,38 +335,14 @@ class Lake:
 
     # -- administration -----------------------------------------------------------------------
 
-    def list_partitions(self, name: str | None = None, **wanted: Unpack[admin.PartitionOptions]) -> Rows[PartitionRow]:
-        return admin.list_partitions(self.registry, name, **wanted)
-
-    def list_files(self, name: str | None = None, *, retired: bool = False) -> Rows[FileRow]:
-        return admin.list_files(self.registry, name, retired=retired)
-
-    def list_view_sets(self) -> Rows[ViewSetRow]:
-        return admin.list_view_sets(self.registry)
-
-    def list_incompatible_partitions(self, name: str | None = None) -> Rows[IncompatibleRow]:
-        """Partitions that no reader can see any more, empty ones too, and why."""
-        return admin.list_incompatible_partitions(self.registry, name)
-
-    def retire_partition_by_metadata(
-        self, name: str, instance: str = GLOBAL_INSTANCE, *, insert_begin: datetime, insert_end: datetime, schema_hash: str | None = None
-    ) -> admin.Retirement:
-        """Retire exactly one partition by its key, empty or not."""
-        return admin.retire_partition_by_metadata(
-            self.registry, name, instance, insert_begin=insert_begin, insert_end=insert_end, schema_hash=schema_hash
-        )
-
-    def retire_partitions(self, name: str, **options: Unpack[admin.RangeOptions]) -> admin.Retirement:
-        """Retire every partition wholly inside the range; a preview unless `dry_run=False`."""
-        return admin.retire_partitions(self.registry, name, **options)
-
-    def retire_incompatible_partitions(self, name: str | None = None, **options: Unpack[admin.BulkOptions]) -> admin.Retirement:
-        return admin.retire_incompatible_partitions(self.registry, name, **options)
-
-    def retire_expired_partitions(
-        self, retention: timedelta, name: str | None = None, **options: Unpack[admin.BulkOptions]
-    ) -> admin.Retirement:
-        return admin.retire_expired_partitions(self.registry, retention, name, **options)
+    list_partitions = _on_registry(admin.list_partitions)
+    list_files = _on_registry(admin.list_files)
+    list_view_sets = _on_registry(admin.list_view_sets)
+    list_incompatible_partitions = _on_registry(admin.list_incompatible_partitions)
+    retire_partition_by_metadata = _on_registry(admin.retire_partition_by_metadata)
+    retire_partitions = _on_registry(admin.retire_partitions)
+    retire_incompatible_partitions = _on_registry(admin.retire_incompatible_partitions)
+    retire_expired_partitions = _on_registry(admin.retire_expired_partitions)
 
     def retire_partition_by_file(self, path: str) -> admin.Retirement:
         """Deprecated: use `retire_partition_by_metadata`, which finds empty partitions too."""

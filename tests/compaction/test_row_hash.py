@@ -86,8 +86,8 @@ def test_values_that_move_to_another_row_change_the_sum() -> None:
     swapped = pa.table({"a": [1.0, 2.0], "b": [2.0, 4.0]}, schema=kinds)
     other = pa.table({"a": [2.0, 4.0], "b": [1.0, 2.0]}, schema=kinds)
 
-    assert sum_rows(straight, [1, 2]) != sum_rows(shifted, [1, 2])
-    assert sum_rows(swapped, [1, 2]) != sum_rows(other, [1, 2])
+    for one, two in ((straight, shifted), (swapped, other)):
+        assert sum_rows(one, [1, 2]) % (1 << 64) != sum_rows(two, [1, 2]) % (1 << 64)
 
 
 def test_round_numbers_do_not_collide() -> None:

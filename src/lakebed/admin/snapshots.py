@@ -17,7 +17,6 @@ from lakebed.registry.snapshots import list_snapshots as list_kept
 from lakebed.registry.wishes import change_wishes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
 
     from lakebed.core.rows import TableSnapshots
@@ -68,8 +67,11 @@ def tag_snapshot(registry: Registry, table: str, tag: str, snapshot_id: int | No
     change_wishes(registry, found.table_id, lambda wishes: _with_tag(wishes, tag, snapshot_id))
 
 
-def configure_table(registry: Registry, table: str, changes: Mapping[str, Any]) -> None:
-    """Change a table's settings, which take effect without a restart; `snapshot` and `retention` are checked, None removes one."""
+def configure_table(registry: Registry, /, table: str, **changes: Any) -> None:
+    """Change a table's settings, which take effect without a restart; None removes one.
+
+    `snapshot={"trigger": "time", "interval_s": 30}` says when pending files become a snapshot, `retention={...}` which are kept.
+    """
     for key, value in changes.items():
         if key == WISHES:
             message = f"{table}: {WISHES} is not a setting: tag snapshots instead"
@@ -77,7 +79,7 @@ def configure_table(registry: Registry, table: str, changes: Mapping[str, Any]) 
         if key in _CHECKED and value is not None:
             _CHECKED[key](value)
     found = require_table(registry, TableName.parse(table))
-    registry.transact(lambda tx: set_properties(tx, found.name, dict(changes)), tables=[found.table_id])
+    registry.transact(lambda tx: set_properties(tx, found.name, changes), tables=[found.table_id])
 
 
 def _with_tag(wishes: Wishes, tag: str, snapshot_id: int | None) -> Wishes:
