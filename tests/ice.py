@@ -8,7 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import StaticTable
@@ -29,6 +28,8 @@ from lakebed.writing import register_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from duckdb import DuckDBPyConnection
 
     from lakebed.core.names import TableName
     from lakebed.iceberg.manifests import Entry, Manifest
@@ -76,7 +77,9 @@ class IceLake:
     def write(self, number: int, name: TableName = ORDERS, **options: Any) -> Published:
         """One file of `ROWS` rows, ids from `number * 1000`, `country` and `day` the same in all of them; pending until sealed."""
         table = require_table(self.lake.registry, name)
-        path = write_file(self.lake, table, shop_rows(table.schema, number, country=options.get("country", "DE"), day=options.get("day", 0)))
+        path = write_file(
+            self.lake, table, shop_rows(table.schema, number, country=options.get("country", "DE"), day=options.get("day", 0))
+        )
         slot = self.slots[name] = self.slots.get(name, 0) + 1
         base = int(START.timestamp()) * 1_000_000
         chosen = TimeRange(begin=base + slot * HOUR, end=base + (slot + 1) * HOUR) if table.row.kind == "view_set" else None
@@ -182,8 +185,10 @@ def write_file(lake: Lake, table: LakeTable, rows: pa.Table) -> str:
     return path
 
 
-def duck() -> duckdb.DuckDBPyConnection:
+def duck() -> DuckDBPyConnection:
     """DuckDB with its Iceberg extension from a wheel: nothing is downloaded."""
+    import duckdb  # noqa: PLC0415 - only the tests of other readers need it
+
     connection = duckdb.connect()
     for name in ("avro", "iceberg"):
         package = importlib.import_module(f"duckdb_extension_{name}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from lakebed import admin, writing
@@ -24,7 +24,7 @@ from lakebed.settings import ConnectOptions, Settings, load_settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     import pyarrow as pa
     from pyarrow.parquet import FileMetaData
@@ -350,6 +350,13 @@ class Lake:
 
     def delete_expired_temporary_files(self, *, batch_size: int = 1000, max_batches: int | None = None) -> admin.CleanUp:
         return admin.delete_expired_temporary_files(self.registry, self.storage, batch_size=batch_size, max_batches=max_batches)
+
+    def sweep_orphans(self, *, older_than: timedelta = admin.DEFAULT_AGE, dry_run: bool = True) -> admin.Sweep:
+        """Find files that no table, queue, open operation or snapshot knows; unless it is a preview, queue them for deletion."""
+        from lakebed.iceberg.reach import find_needed
+
+        needed = partial(find_needed, self.registry, self.storage)
+        return admin.sweep_orphans(self.registry, self.storage, find_needed=needed, older_than=older_than, dry_run=dry_run)
 
     def recover(self) -> list[str]:
         """Undo what dead writers left behind; the ids of the operations undone."""

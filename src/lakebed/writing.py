@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypedDict
 
 from lakebed.core import fingerprints
-from lakebed.core.errors import LakebedError, NotIcebergReadyError, OperationConflictError, OutcomeUnknownError
+from lakebed.core.errors import FileConflictError, LakebedError, NotIcebergReadyError, OperationConflictError, OutcomeUnknownError
 from lakebed.core.ids import make_op_id
 from lakebed.core.names import GLOBAL_INSTANCE
 from lakebed.core.partitions import NewPartition
@@ -18,6 +18,7 @@ from lakebed.parquet.capture import CapturedFile, capture, capture_foreign
 from lakebed.parquet.inspect import Wanted
 from lakebed.parquet.preflight import find_obstacles, list_path_fields
 from lakebed.registry.operations import Operation, finish_rollback, open_operation, start_rollback
+from lakebed.registry.orphans import list_swept
 from lakebed.registry.publish import Published, publish_partition
 from lakebed.registry.retire import DEFAULT_GRACE_US
 
@@ -123,6 +124,8 @@ def register_files(  # noqa: PLR0913 - one keyword per choice
     Each file's partition path is proven by its statistics; one that spans several is refused. `adopt` takes files
     without field ids by their column names. `batch` = (app_id, batch_id): the same batch twice is registered once.
     """
+    if swept := list_swept(registry, [storage.canonical(path) for path in paths]):
+        raise FileConflictError(swept[0], reason="a sweep queued it for deletion: copy it to another path and register that")
     partition_by = json.loads(table.metadata.partition_by)
     wanted = _wanted_of_foreign(table, paths, partition_by, adopt=adopt)
     captured: list[CapturedFile] = []

@@ -38,7 +38,18 @@ if TYPE_CHECKING:
     State = dict[str, list[tuple[Any, ...]]]
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["lakebed.testing", "lakebed.registry.tables", "pyarrow.parquet", "psycopg", "pytest"])
+FORKS.set_forkserver_preload(
+    [
+        "lakebed.testing",
+        "lakebed.registry.tables",
+        "lakebed.iceberg.committer",
+        "lakebed.iceberg.catalog",
+        "pyiceberg.table",
+        "pyarrow.parquet",
+        "psycopg",
+        "pytest",
+    ]
+)
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)  # every lease and claim of the dead has run out, no grace period has

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import daft
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from duckdb import DuckDBPyConnection
+
     from conftest import Databases
 
 LOW, HIGH = 1_005, 3_010
@@ -38,6 +41,12 @@ class Answer:
     total: float
     in_range: int
     in_country: int
+
+
+@lru_cache(maxsize=1)
+def shared_duck() -> DuckDBPyConnection:
+    """Loading the extension takes longer than all the questions."""
+    return duck()
 
 
 @pytest.fixture
@@ -80,11 +89,11 @@ def ask_pyiceberg(ice: IceLake, country: str, column: str) -> Answer:
 
 
 def ask_duckdb(ice: IceLake, country: str, column: str) -> Answer:
-    with duck() as connection:
-        scan = f"iceberg_scan('{ice.base().location}')"
-        found = connection.execute(f"SELECT count(*), sum(amount) FROM {scan}").fetchone()
-        in_range = connection.execute(f"SELECT count(*) FROM {scan} WHERE id >= {LOW} AND id < {HIGH}").fetchone()
-        in_country = connection.execute(f"SELECT count(*) FROM {scan} WHERE {column} = ?", [country]).fetchone()
+    execute = shared_duck().execute
+    scan = f"iceberg_scan('{ice.base().location}')"
+    found = execute(f"SELECT count(*), sum(amount) FROM {scan}").fetchone()
+    in_range = execute(f"SELECT count(*) FROM {scan} WHERE id >= {LOW} AND id < {HIGH}").fetchone()
+    in_country = execute(f"SELECT count(*) FROM {scan} WHERE {column} = ?", [country]).fetchone()
     assert found is not None
     assert in_range is not None
     assert in_country is not None
@@ -169,9 +178,8 @@ def test_every_engine_gives_the_instance_that_no_file_holds(ice: IceLake) -> Non
     expected = {"global": 20, "b": 20}
     location = ice.base().location
 
-    with duck() as connection:
-        sql = f"SELECT {INSTANCE_COLUMN}, count(*) FROM iceberg_scan('{location}') GROUP BY 1"
-        assert dict(connection.execute(sql).fetchall()) == expected
+    sql = f"SELECT {INSTANCE_COLUMN}, count(*) FROM iceberg_scan('{location}') GROUP BY 1"
+    assert dict(shared_duck().execute(sql).fetchall()) == expected
     assert dict(pl.scan_iceberg(location).group_by(INSTANCE_COLUMN).len().collect().rows()) == expected
     found = daft.read_iceberg(ice.static()).to_pydict()[INSTANCE_COLUMN]
     assert {instance: found.count(instance) for instance in set(found)} == expected
@@ -228,8 +236,7 @@ def test_time_travel_agrees_across_engines(ice: IceLake) -> None:
 
 
 def _duck_at(ice: IceLake, snapshot_id: int) -> int:
-    with duck() as connection:
-        sql = f"SELECT count(*) FROM iceberg_scan('{ice.base().location}', snapshot_from_id => {snapshot_id})"
-        found = connection.execute(sql).fetchone()
+    sql = f"SELECT count(*) FROM iceberg_scan('{ice.base().location}', snapshot_from_id => {snapshot_id})"
+    found = shared_duck().execute(sql).fetchone()
     assert found is not None
     return int(found[0])

@@ -39,22 +39,22 @@ def shop(url: str, tmp_path: Path, spark: SparkSession, clock: FixedClock) -> It
         lake.context.lease.close()
 
 
-def fill(lake: Lake, clock: FixedClock, hours: int) -> None:
-    for hour in range(hours):
+def fill(lake: Lake, clock: FixedClock, *hours: int) -> None:
+    for hour in hours:
         at_hour(clock, hour)
         add_orders(lake, [(hour, "tea", hour, 1.0), (hour, "rice", hour, 2.0)])
 
 
 def test_spark_does_what_is_too_much_for_one_process_and_both_engines_agree(shop: Lake, clock: FixedClock) -> None:
     make_orders(shop, sort_by=("id",))
-    fill(shop, clock, 3)
+    fill(shop, clock, 0, 1, 2)
     rows = read_rows(shop, "shop.orders")
 
     by_spark = compact(shop.registry, shop.storage, "shop.orders", engines=replace(engines_of(shop.context), local_bytes=0))
 
     assert [(run.engine, run.files_read, run.files_written) for run in by_spark.runs] == [("spark", 3, 1)]
     assert read_rows(shop, "shop.orders") == rows
-    fill(shop, clock, 2)
+    fill(shop, clock, 3, 4)
     rows = read_rows(shop, "shop.orders")
     here = compact(shop.registry, shop.storage, "shop.orders", engines=engines_of(shop.context))
     assert [run.engine for run in here.runs] == ["local"]
@@ -64,8 +64,9 @@ def test_spark_does_what_is_too_much_for_one_process_and_both_engines_agree(shop
 
 def test_json_becomes_parquet_where_there_is_spark_and_waits_where_there_is_none(shop: Lake, clock: FixedClock) -> None:
     make_orders(shop)
-    fill(shop, clock, 2)
-    insert_json(shop.context, "shop.orders", shop.spark.createDataFrame([(DAY, "salt", 5, float("nan")), (DAY, None, 6, None)], COLUMNS))
+    fill(shop, clock, 0, 1)
+    odd = shop.spark.createDataFrame([(DAY, "salt", 5, float("nan")), (DAY, None, 6, None)], COLUMNS)
+    insert_json(shop.context, "shop.orders", odd.coalesce(1))
     rows = read_rows(shop, "shop.orders", "id", "product")
 
     alone = compact(shop.registry, shop.storage, "shop.orders")
@@ -80,7 +81,7 @@ def test_json_becomes_parquet_where_there_is_spark_and_waits_where_there_is_none
 
 def test_partial_results_are_combined_by_spark_or_left_alone(shop: Lake, clock: FixedClock) -> None:
     make_orders(shop)
-    fill(shop, clock, 3)
+    fill(shop, clock, 0, 1, 2)
     create_view_set(
         shop.context, "shop.sums", sql="SELECT product, sum(amount) AS amount FROM shop.orders GROUP BY product", over="shop.orders",
         combine="SELECT product, sum(amount) AS amount FROM partials GROUP BY product",

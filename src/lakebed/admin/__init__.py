@@ -16,8 +16,10 @@ from lakebed.admin.retiring import (
 )
 from lakebed.admin.rollback import roll_back_to
 from lakebed.admin.snapshots import SnapshotRow, configure_table, list_snapshots, tag_snapshot
+from lakebed.admin.sweeping import DEFAULT_AGE, Sweep, sweep_orphans
 
 __all__ = [
+    "DEFAULT_AGE",
     "MAX_PARTITIONS",
     "BulkOptions",
     "CleanUp",
@@ -26,6 +28,7 @@ __all__ = [
     "RequestedRun",
     "Retirement",
     "SnapshotRow",
+    "Sweep",
     "configure_table",
     "delete_expired_temporary_files",
     "list_files",
@@ -42,5 +45,6 @@ __all__ = [
     "retire_partition_by_metadata",
     "retire_partitions",
     "roll_back_to",
+    "sweep_orphans",
     "tag_snapshot",
 ]

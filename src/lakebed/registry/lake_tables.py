@@ -181,6 +181,12 @@ def list_tables(registry: Registry) -> list[Tables]:
     return [decode_row(Tables, row) for row in rows]
 
 
+def list_all_tables(registry: Registry) -> list[Tables]:
+    """Dropped ones too."""
+    columns = ", ".join(list_columns(Tables))
+    return [decode_row(Tables, row) for row in registry.query(f"SELECT {columns} FROM tables ORDER BY id")]
+
+
 def list_versions(reader: Reader | Transaction, table_id: int) -> list[TableMetadata]:
     rows = reader.query(
         f"SELECT {', '.join(_METADATA_COLUMNS)} FROM table_metadata WHERE table_id = :id ORDER BY schema_version", {"id": table_id}

@@ -1,0 +1,29 @@
+"""Files that nobody needs: values of the sweep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needed:
+    """Paths that a table's Iceberg history reaches. Below `unsure` nothing could be told, so all of it counts as needed."""
+
+    paths: frozenset[str] = frozenset()
+    unsure: tuple[str, ...] = ()
+
+    def holds(self, path: str) -> bool:
+        return path in self.paths or path.startswith(self.unsure)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """A file in the warehouse that no table, queue, open operation or snapshot knows."""
+
+    path: str
+    size_bytes: int
+    modified_at: datetime
