@@ -17,7 +17,7 @@ from lakebed.core.schema import Schema
 from lakebed.core.times import TimeRange
 from lakebed.core.types import Field, Primitive
 from lakebed.iceberg.catalog import LakeCatalog, open_catalog
-from lakebed.iceberg.committer import Advanced, Committer
+from lakebed.iceberg.committer import Committer
 from lakebed.iceberg.locations import from_uri
 from lakebed.iceberg.manifest_store import ManifestStore
 from lakebed.iceberg.opening import Base, TableOpener
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from lakebed.core.names import TableName
     from lakebed.iceberg.manifests import Entry, Manifest
+    from lakebed.iceberg.results import Advanced
     from lakebed.lake import Lake
     from lakebed.registry.publish import Published
     from lakebed.registry.transaction import Transaction

@@ -6,20 +6,23 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from pyiceberg.table import StaticTable
 
 from builders import ORDERS, within
 from ice import ROWS, IceLake
+from lakebed.core.errors import FileMissingError, SnapshotNotFoundError
 from lakebed.core.names import TableName
 from lakebed.iceberg.locations import from_uri
 from lakebed.iceberg.reading import open_snapshot
+from lakebed.iceberg.snapshots import create_iceberg_snapshot, update_iceberg_metadata
 from lakebed.registry.lake_tables import drop_table, require_table
 from lakebed.registry.snapshots import list_snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebed.iceberg.committer import Advanced
+    from lakebed.iceberg.results import Advanced
 
 
 def test_a_new_table_is_an_empty_iceberg_table(ice: IceLake) -> None:
@@ -181,3 +184,21 @@ def test_every_table_has_its_own_iceberg_table(ice: IceLake) -> None:
     assert ice.catalog.load_table("shop.returns").scan().to_arrow()["id"].to_pylist()[0] == 2000
     assert ice.catalog.list_tables("shop") == [("shop", "orders"), ("shop", "returns")]
     ice.require_true(other)
+
+
+def test_a_snapshot_can_be_asked_for_by_table_and_files(ice: IceLake) -> None:
+    ice.create()
+    ice.write(1)
+    (pending,) = ice.lake.list_files(str(ORDERS))
+
+    made = create_iceberg_snapshot(ice.committer, "shop", "orders", [pending.file_path])
+
+    assert made is not None
+    assert create_iceberg_snapshot(ice.committer, "shop", "orders", [pending.file_path]) == made
+    version = update_iceberg_metadata(ice.committer, "shop", "orders", made)
+    assert update_iceberg_metadata(ice.committer, "shop", "orders", made) == version
+    assert len(ice.base().metadata.snapshots) == 1
+    with pytest.raises(FileMissingError):
+        create_iceberg_snapshot(ice.committer, "shop", "orders", [f"{ice.lake.storage.paths.root}/shop/nowhere.parquet"])
+    with pytest.raises(SnapshotNotFoundError):
+        update_iceberg_metadata(ice.committer, "shop", "orders", 1 << 60)

@@ -12,6 +12,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.conversions import from_bytes
+from pyiceberg.types import PrimitiveType
 
 from builders import START
 from ice import ROWS, IceLake, write_file
@@ -69,9 +70,8 @@ def test_bounds_of_every_type_enclose_the_values(ice: IceLake) -> None:
 
     (entry,) = ice.entries()
 
-    types = ice.base().metadata.schema()
-    lower = {f: from_bytes(types.find_type(f), _of(entry, "lower_bounds", f)) for f in (1, 3, 4, 5, 6, 7, 9, 13)}
-    upper = {f: from_bytes(types.find_type(f), _of(entry, "upper_bounds", f)) for f in (1, 3, 4, 5, 6, 7, 13)}
+    lower = {f: _read_bound(ice, f, _of(entry, "lower_bounds", f)) for f in (1, 3, 4, 5, 6, 7, 9, 13)}
+    upper = {f: _read_bound(ice, f, _of(entry, "upper_bounds", f)) for f in (1, 3, 4, 5, 6, 7, 13)}
     assert (lower[1], upper[1]) == (-5, 7)
     assert (lower[3], upper[3]) == (Decimal("-12345678901234567.891"), Decimal("0.001"))
     assert (lower[4], upper[4]) == ("aaaaaaaaaaaaaaaa", "zzzzzzzzzzzzzzz{")
@@ -142,6 +142,12 @@ def test_the_manifest_list_counts_every_manifest_once(ice: IceLake) -> None:
     assert counts == [(0, 1, 1), (1, 0, 0)]
     rows = sorted((m.added_rows_count, m.existing_rows_count, m.deleted_rows_count) for m in manifests)
     assert rows == [(0, ROWS, ROWS), (ROWS, 0, 0)]
+
+
+def _read_bound(ice: IceLake, field_id: int, bound: bytes) -> Any:
+    kind = ice.base().metadata.schema().find_type(field_id)
+    assert isinstance(kind, PrimitiveType)
+    return from_bytes(kind, bound)
 
 
 def _of(entry: Entry, key: str, field_id: int) -> Any:

@@ -93,6 +93,8 @@ def test_private_names_of_pyiceberg_are_used_in_one_module_only() -> None:
 
 def test_pyiceberg_is_imported_only_behind_its_door() -> None:
     package = Path(str(lakebed.__file__)).parent
-    users = {path.parent.name for path in package.rglob("*.py") if re.search(r"^\s*(from|import) pyiceberg\b", path.read_text(), re.MULTILINE)}
+    users = {
+        path.parent.name for path in package.rglob("*.py") if re.search(r"^\s*(from|import) pyiceberg\b", path.read_text(), re.MULTILINE)
+    }
 
     assert users == {"iceberg"}

@@ -16,7 +16,7 @@ from lakebed.registry.wishes import change_wishes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebed.iceberg.committer import Advanced
+    from lakebed.iceberg.results import Advanced
 
 
 def _wish(ice: IceLake, wishes: Wishes) -> Advanced | None:

@@ -119,7 +119,7 @@ def test_a_schema_that_comes_back_is_the_schema_that_it_was(ice: IceLake) -> Non
 
 def test_files_without_ids_are_read_by_their_physical_names(ice: IceLake) -> None:
     table = ice.create()
-    plain = pa.table({name: column for name, column in zip(SHOP_NAMES, shop_rows(SHOP, 5).columns, strict=True)})
+    plain = pa.table(dict(zip(SHOP_NAMES, shop_rows(SHOP, 5).columns, strict=True)))
     path = write_file(ice.lake, table, plain)
     register_files(ice.lake.registry, ice.lake.storage, table, [path], adopt=True)
     ice.seal()

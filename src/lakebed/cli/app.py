@@ -8,7 +8,11 @@ import typer
 from rich.table import Table
 
 from lakebed.cli.files import files
+from lakebed.cli.partitions import partitions
+from lakebed.cli.running import astha, config, serve
+from lakebed.cli.snapshots import snapshots
 from lakebed.cli.terminal import EXIT_DRIFT, URL, WAREHOUSE, AsJson, Url, Warehouse, errors, opened, out, print_json
+from lakebed.cli.upkeep import clean, compaction
 
 if TYPE_CHECKING:
     from lakebed.check import CheckReport
@@ -17,12 +21,19 @@ app = typer.Typer(help="Lakebed: the ground truth under a Spark lake.", no_args_
 tables = typer.Typer(help="Tables of the lake.", no_args_is_help=True)
 app.add_typer(tables, name="tables")
 app.add_typer(files, name="files")
+app.add_typer(partitions, name="partitions")
+app.add_typer(snapshots, name="snapshots")
+app.add_typer(compaction, name="compact")
+app.add_typer(clean, name="clean")
+app.add_typer(astha, name="astha")
+app.add_typer(config, name="config")
+app.command()(serve)
 
 
 @app.command()
 def init(registry: Url = URL, warehouse: Warehouse = WAREHOUSE) -> None:
     """Create a registry and a warehouse, or say that they are there. Example: lakebed init --registry sqlite:///lake.db."""
-    with opened(registry, warehouse) as lake:
+    with opened(registry, warehouse, create=True) as lake:
         out().print(f"registry {lake.registry.backend.shown_url} and warehouse {lake.storage.paths.root} are ready")
 
 
@@ -44,7 +55,7 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Compare registry, files, footers and journal with each other. Exit 3 when they differ. Example: lakebed check --deep."""
-    with opened(registry, warehouse, create=False) as lake:
+    with opened(registry, warehouse) as lake:
         report = lake.check(deep=deep)
     _render_check(report, as_json=as_json)
     if not report.clean:
@@ -76,7 +87,7 @@ def migrate_footers(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, as
     """Upgrade stored footers of format version 1 in bounded batches; can be run again. Example: lakebed migrate-footers."""
     from lakebed.registry.footers import migrate_footers as upgrade  # noqa: PLC0415 - brings pyarrow
 
-    with opened(registry, warehouse, create=False) as lake:
+    with opened(registry, warehouse) as lake:
         done = upgrade(lake.registry)
     if as_json:
         print_json({"upgraded": done.upgraded, "skipped": done.skipped, "failed": done.failed})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakebed.cli.terminal import EXIT_REFUSED, URL, WAREHOUSE, AsJson, Url, Warehouse, opened, out, print_json
+from lakebed.cli.terminal import EXIT_REFUSED, URL, WAREHOUSE, AnyTable, AsJson, Url, Warehouse, opened, out, print_json, print_rows
 from lakebed.storage.paths import has_scheme
 
 if TYPE_CHECKING:
@@ -23,6 +23,21 @@ Adopt = Annotated[bool, typer.Option("--adopt", help="take files without field i
 DryRun = Annotated[bool, typer.Option("--dry-run", help="only check")]
 
 
+@files.command("list")
+def list_files(
+    table: AnyTable = None,
+    registry: Url = URL,
+    warehouse: Warehouse = WAREHOUSE,
+    *,
+    retired: Annotated[bool, typer.Option("--retired", help="those too that wait for their deletion")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Files of the lake, in the order they were added. Example: lakebed files list shop.orders --json."""
+    with opened(registry, warehouse) as lake:
+        rows = lake.list_files(table, retired=retired)
+    print_rows(rows, as_json=as_json, columns=("file_path", "row_count", "file_size"), empty="no file")
+
+
 @files.command("check")
 def check_files(
     paths: Paths,
@@ -34,7 +49,7 @@ def check_files(
     as_json: AsJson = False,
 ) -> None:
     """Say what keeps files out of a table and how to fix it; nothing is registered. Example: lakebed files check a.parquet --table shop.orders."""
-    with opened(registry, warehouse, create=False) as lake:
+    with opened(registry, warehouse) as lake:
         verdicts = _check(lake, table, paths, adopt=adopt)
     _render(verdicts, as_json=as_json)
     if not all(verdict.ok for verdict in verdicts):
@@ -55,7 +70,7 @@ def register_files(
     """Register files where they lie, all or none of them. Example: lakebed files register a.parquet --table shop.orders."""
     from lakebed import writing  # noqa: PLC0415 - brings pyarrow
 
-    with opened(registry, warehouse, create=False) as lake:
+    with opened(registry, warehouse, publishes=True) as lake:
         verdicts = _check(lake, table, paths, adopt=adopt)
         refused = [verdict for verdict in verdicts if not verdict.ok]
         if refused or dry_run:

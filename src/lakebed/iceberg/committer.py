@@ -125,6 +125,11 @@ class Committer:
         wanted = {to_uri(f.file_path) for f in list_files_at_group(self.registry, table_id, group)}
         return Verified(group=group, files=len(held), missing=tuple(sorted(wanted - held)), extra=tuple(sorted(held - wanted)))
 
+    def find_version(self, name: TableName) -> tuple[int, tuple[int, ...]]:
+        """The number of the table's current metadata, and the snapshots that it keeps, oldest first."""
+        base = self._opener.find(name)
+        return (0, ()) if base is None else (parse_version(base.location), tuple(s.snapshot_id for s in base.metadata.snapshots))
+
     def discard_foreign(self, table_id: int) -> Advanced | None:
         """Go back to our last snapshot and on from there; what another program committed stays as a tag `foreign-<id>`."""
         with self._owning(table_id) as owned:

@@ -59,6 +59,12 @@ def acquire_lease(registry: Registry, name: str, *, owner: str, ttl_us: int = DE
     return Lease(name=name, owner=owner, epoch=epoch + 1, expires_at=expires)
 
 
+def find_holder(registry: Registry, name: str) -> str | None:
+    """Who holds the lease now; None when nobody alive does."""
+    rows = registry.query(_FIND, {"name": name})
+    return None if not rows or rows[0][2] <= registry.now() or _is_dead(rows[0][0]) else str(rows[0][0])
+
+
 def renew_lease(registry: Registry, lease: Lease, *, ttl_us: int = DEFAULT_TTL_US) -> Lease:
     """Stay the owner; refused once another epoch was granted."""
     with registry.write() as tx:

@@ -124,7 +124,7 @@ class PostgresBackend:
         self._prepare_after = None if options.get("prepared") == "off" else 2
         self._types, self.timeout_s = types, timeout_s
         self._bounded = f"SET LOCAL lock_timeout = {max(1, int(timeout_s * 1000))}"  # of the transaction: a pooler lends sessions to others
-        self.shown_url = _hide_password(url)
+        self.shown_url = hide_password(url)
         self.catalog_url = self._dsn.replace("postgresql://", "postgresql+psycopg://", 1)
         _require_safe_transport(self._dsn)
 
@@ -233,7 +233,7 @@ def _split_options(url: str) -> tuple[str, dict[str, str]]:
     return urlunsplit((scheme, parts.netloc, parts.path, urlencode(theirs), "")), ours
 
 
-def _hide_password(url: str) -> str:
+def hide_password(url: str) -> str:
     parts = urlsplit(url)
     user = f"{parts.username}@" if parts.username else ""
     host = parts.hostname or ""

@@ -1,0 +1,40 @@
+"""Snapshots by name, for callers that know tables and files and nothing of groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakebed.core.errors import FileMissingError, SnapshotNotFoundError
+from lakebed.core.names import TableName
+from lakebed.registry.groups import list_files_at_group
+from lakebed.registry.lake_tables import require_table
+from lakebed.registry.sealing import seal_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakebed.iceberg.committer import Committer
+
+
+def create_iceberg_snapshot(committer: Committer, database: str, table: str, files: Sequence[str]) -> int | None:
+    """The current snapshot, which holds `files` (registered paths) and whatever else was pending; a second call changes nothing."""
+    name = TableName(database, table)
+    table_id = require_table(committer.registry, name).table_id
+    seal_table(committer.registry, table_id)
+    committer.advance(table_id)
+    row = require_table(committer.registry, name).row
+    held = {f.file_path for f in list_files_at_group(committer.registry, table_id, row.committed_group)}
+    for path in files:
+        if committer.storage.canonical(path) not in held:
+            raise FileMissingError(path)
+    return row.current_snapshot_id
+
+
+def update_iceberg_metadata(committer: Committer, database: str, table: str, snapshot: int) -> int:
+    """Bring schema, refs and retention to what the registry wants; the number of the metadata that holds `snapshot`."""
+    name = TableName(database, table)
+    committer.advance(require_table(committer.registry, name).table_id)
+    version, kept = committer.find_version(name)
+    if snapshot not in kept:
+        raise SnapshotNotFoundError(str(name), snapshot, nearest=kept[-1] if kept else None)
+    return version
