@@ -10,8 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Unpack
 
+from lakebed.core.errors import LakebedError
 from lakebed.core.times import to_micros
 from lakebed.lake import Lake, connect
+from lakebed.registry.connection import CommitUnknownError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -148,15 +150,26 @@ class SteppedBackend:
         self.real.end_read(_real(connection))
 
     def commit(self, connection: Connection) -> None:
-        self.steps.reach("commit")
+        """A typed error before the commit is a refusal, which leaves nothing open; one behind it is an answer that was lost."""
+        try:
+            self.steps.reach("commit")
+        except LakebedError:
+            self.real.rollback(_real(connection))
+            raise
         self.real.commit(_real(connection))
-        self.steps.reach("committed")
+        self._answer()
 
     def call(self, connection: Connection, sql: str, values: Sequence[Any]) -> Any:
         self.steps.reach("call")
         answer = self.real.call(_real(connection), sql, values)
-        self.steps.reach("committed")
+        self._answer()
         return answer
+
+    def _answer(self) -> None:
+        try:
+            self.steps.reach("committed")
+        except LakebedError as exc:
+            raise CommitUnknownError from exc
 
     def rollback(self, connection: Connection) -> None:
         self.real.rollback(_real(connection))

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from row_strategies import tables
 
-from lakebed.core.errors import FileChangedError
+from lakebed.core.errors import FileChangedError, StorageFullError
 from lakebed.core.schema import Schema
 from lakebed.core.types import Field, Primitive
 from lakebed.parquet.arrow_schema import from_arrow, to_arrow, to_arrow_nullable
@@ -212,15 +212,22 @@ def test_a_cancelled_rewrite_gives_nothing_and_leaves_no_thread(storage: Storage
     assert rewrite_files(storage, sources, recipe(storage, NUMBERS, target_bytes=2000), cancelled=lambda: next(asked)) is None
 
 
-@pytest.mark.parametrize("damage", ["cut", "longer", "garbled"])
+@pytest.mark.parametrize("damage", ["cut", "longer", "garbled", "another"])
 def test_a_file_that_is_not_what_was_registered_is_told(storage: Storage, damage: str) -> None:
     source = write(storage, 0, numbers(0, 100))
-    content = Path(source.path).read_bytes()
-    damaged = {"cut": content[:-1], "longer": content + b"x", "garbled": content[:-8] + b"\xff\xff\xff\xffPAR1"}[damage]
-    Path(source.path).write_bytes(damaged)
+    content, another = Path(source.path).read_bytes(), Path(write(storage, 1, numbers(0, 10)).path).read_bytes()
+    garbled = content[:-8] + b"\xff\xff\xff\xffPAR1"
+    Path(source.path).write_bytes({"cut": content[:-1], "longer": content + b"x", "garbled": garbled, "another": another}[damage])
 
     with pytest.raises(FileChangedError, match="changed after it was written"):
         rewrite(storage, [source], NUMBERS)
+
+
+def test_a_full_disk_is_told_as_such(storage: Storage) -> None:
+    sources = [write(storage, n, numbers(n * 1000, 1000)) for n in range(3)]
+
+    with pytest.raises(StorageFullError, match="no space is left"):
+        rewrite_files(storage, sources, replace(recipe(storage, NUMBERS), new_path=lambda: "/dev/full"), cancelled=never)
 
 
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "none", "uncompressed", "lz4_raw"])

@@ -10,7 +10,8 @@ from insert_lakes import AUDIT, ORDERS, Failing, files_in, make_orders, orders, 
 
 from builders import count, logical_dump
 from lakebed.core.errors import InvalidValueError, RegistryUnavailableError, SparkRefusedError
-from lakebed.pipeline.insert import InsertResult, insert, schema_like
+from lakebed.pipeline.insert import insert, schema_like
+from lakebed.pipeline.inserted import InsertResult
 from lakebed.pipeline.writer import GroupedWriter
 
 if TYPE_CHECKING:

@@ -84,6 +84,7 @@ def swap(
                 return None
             _require_same_rows(storage, run, done)
             written = done.files
+        if written:
             storage.sync_tree(work.directory)
         work.is_published = _publish(registry, run, work.operation, written)
     return _tell(run, written, engine.name if run.rewriting else "", seconds=time.monotonic() - began)

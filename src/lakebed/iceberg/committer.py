@@ -34,6 +34,7 @@ from lakebed.iceberg.results import Advanced, Verified, describe_commit
 from lakebed.iceberg.settling import Settler
 from lakebed.iceberg.state import TableState, read_state, read_whole
 from lakebed.iceberg.sweeping import list_leftovers, list_reachable
+from lakebed.parquet.layout import LayoutFinder
 from lakebed.registry.footers import load_footers
 from lakebed.registry.groups import list_files_at_group
 from lakebed.registry.lake_tables import find_row
@@ -296,7 +297,7 @@ class Committer:
 
     def _change(self, state: TableState, form: ManifestFormat, removed: frozenset[str]) -> Change:
         writer = FileWriter(
-            schema=state.wanted.schema,
+            layouts=LayoutFinder(state.wanted.schema),
             partitioning=form.partitioning,
             partition_names=form.partition_names,
             always=state.always_measured,

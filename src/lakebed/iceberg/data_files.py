@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.core.errors import InvalidValueError
 from lakebed.iceberg.bounds import lower_bound, upper_bound
 from lakebed.iceberg.locations import to_uri
+from lakebed.parquet.framing import find_meta
 from lakebed.parquet.inspect import parse
 from lakebed.parquet.statistics import measure_columns, split_offsets
 
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 
     from lakebed.core.bounds import Value
     from lakebed.core.rows import TableFiles
-    from lakebed.core.schema import Schema
     from lakebed.core.types import Primitive
     from lakebed.iceberg.partitions import Partitioning
+    from lakebed.parquet.layout import LayoutFinder
     from lakebed.parquet.statistics import ColumnMeasure
 
 _DATA = 0
@@ -30,7 +31,7 @@ DataFile = dict[str, Any]  # one `data_file` record of a manifest, as Avro takes
 class FileWriter:
     """Describes the files of one table under its serving schema."""
 
-    schema: Schema
+    layouts: LayoutFinder
     partitioning: Partitioning
     partition_names: tuple[str, ...]
     always: frozenset[int]  # columns measured wherever they stand: event time, partition sources, indexed ones
@@ -38,7 +39,7 @@ class FileWriter:
     def describe(self, row: TableFiles, footer: bytes, instance: str) -> DataFile:
         """One file, from its row and the tail that was captured when it was registered."""
         metadata = parse(footer)
-        measures = measure_columns(metadata, self.schema, always=self.always)
+        measures = measure_columns(metadata, self.layouts.find(find_meta(footer)), always=self.always)
         values = self.partitioning.values(row.partition_path, instance)
         return {
             "content": _DATA,

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 EXISTING, ADDED, DELETED = 0, 1, 2
 _DATA_CONTENT = 0
 _CODEC = "deflate"
+_LISTS = (
+    "column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds", "split_offsets",
+)  # fmt: skip
 Entry = dict[str, Any]  # one `manifest_entry` record
 _AVRO_ERRORS = (ValueError, EOFError, OSError, LookupError, TypeError, StopIteration)
 
@@ -96,7 +99,7 @@ class ManifestFormat:
             "format-version": str(FORMAT_VERSION),
             "content": "data",
         }
-        return _encode(self.avro, entries, metadata)
+        return _encode(self.avro, [_name_branches(entry) for entry in entries], metadata)
 
     def summarize(self, entries: Iterable[Entry]) -> tuple[dict[str, Any], ...]:
         """What a planner needs to skip the whole manifest: least and greatest value of each partition field."""
@@ -177,6 +180,13 @@ def _inherit(entry: Entry, manifest: Manifest) -> Entry:
     for name, value in partition.items():
         partition[name] = bounds.to_plain(value)
     return entry
+
+
+def _name_branches(entry: Entry) -> Entry:
+    """Lists with the name of their type: else the writer compares each of their elements with every branch of the union."""
+    data_file = entry["data_file"]
+    named = {key: ("array", data_file[key]) for key in _LISTS if data_file[key] is not None}
+    return {**entry, "data_file": {**data_file, **named}}
 
 
 def _summary(kind: Any, values: Sequence[Value | None]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lakebed.core.schema import walk
 from lakebed.core.types import Field, List, Map, Primitive, Struct
 from lakebed.parquet.mapping import Conversion, can_read, conversion_of, stored_type
-from lakebed.parquet.nodes import Node, decode_schema, schema_of
+from lakebed.parquet.nodes import Node, decode_schema, schema_of, schema_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,6 +61,23 @@ def find_layout(metadata: pq.FileMetaData, schema: Schema, *, meta: bytes | None
     if len(_layouts) >= _REMEMBERED:
         _layouts.clear()
     return _layouts.setdefault(key, layout)
+
+
+class LayoutFinder:
+    """Layouts of files under one schema; files of one writer begin alike, so most are found by their first bytes."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._known: list[tuple[bytes, Layout]] = []
+
+    def find(self, meta: bytes) -> Layout:
+        """The layout of the file whose metadata `meta` is."""
+        for prefix, layout in self._known:
+            if meta.startswith(prefix):
+                return layout
+        layout = lay_out(decode_schema(meta), self._schema)
+        self._known = [(schema_prefix(meta), layout), *self._known[: _REMEMBERED - 1]]
+        return layout
 
 
 def forget_layouts() -> None:

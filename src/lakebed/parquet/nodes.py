@@ -96,6 +96,17 @@ def decode_schema(meta: bytes) -> Node:
     return _grow(_elements(meta))
 
 
+@refuse_truncated
+def schema_prefix(meta: bytes) -> bytes:
+    """The bytes up to the end of the column tree: files that share them have the same columns."""
+    reader = Reader(meta)
+    for field_id, kind, _ in reader.fields():
+        reader.skip(kind)
+        if field_id == _SCHEMA:
+            return meta[: reader.position]
+    raise corrupt("it has no schema")
+
+
 def schema_of(metadata: pq.FileMetaData) -> Node:
     """The same for metadata that is parsed already: pyarrow tells no field ids, so it writes itself out once more."""
     written = io.BytesIO()

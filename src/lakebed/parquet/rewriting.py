@@ -7,6 +7,7 @@ file is made durable, hashed and read back while the next one is written.
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -17,8 +18,10 @@ import pyarrow.parquet as pq
 
 from lakebed.core.compaction import count_outputs
 from lakebed.parquet.capture import CapturedFile, capture
+from lakebed.parquet.inspect import PYARROW_ERRORS
 from lakebed.parquet.row_reading import PORTION_BYTES, WHOLE_BYTES, Portion, Reader, RowSum, Source, sum_file
 from lakebed.parquet.shaping import list_leaf_paths
+from lakebed.storage.faults import translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -192,40 +195,45 @@ class _OpenFile:
     def __init__(self, storage: Storage, recipe: Recipe, dictionaries: Sequence[str]) -> None:
         self._storage, self._path = storage, recipe.new_path()
         self._is_local = storage.paths.warehouse.is_local
-        if self._is_local:
-            Path(self._path).parent.mkdir(parents=True, exist_ok=True)
-        self._sink = pa.OSFile(self._path, "wb") if self._is_local else pa.BufferOutputStream()
         codec = _CODECS.get(recipe.compression, recipe.compression)
-        self._writer = pq.ParquetWriter(
-            self._sink,
-            recipe.shape.target,
-            compression=codec,
-            compression_level=_ZSTD_LEVEL if codec == "zstd" else None,
-            use_dictionary=list(dictionaries) or False,
-            write_page_index=True,
-            store_schema=False,
-            store_decimal_as_integer=True,
-        )
+        with translated(self._path, doing="write"):
+            if self._is_local:
+                Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+            self._sink = pa.OSFile(self._path, "wb") if self._is_local else pa.BufferOutputStream()
+            self._writer = pq.ParquetWriter(
+                self._sink,
+                recipe.shape.target,
+                compression=codec,
+                compression_level=_ZSTD_LEVEL if codec == "zstd" else None,
+                use_dictionary=list(dictionaries) or False,
+                write_page_index=True,
+                store_schema=False,
+                store_decimal_as_integer=True,
+            )
         self.size_bytes = self.last_bytes = 0
 
     def write(self, rows: pa.Table) -> None:
-        self._writer.write_table(rows, row_group_size=rows.num_rows)
+        with translated(self._path, doing="write"):
+            self._writer.write_table(rows, row_group_size=rows.num_rows)
         size = int(self._sink.tell())
         self.last_bytes, self.size_bytes = size - self.size_bytes, size
 
     def close(self) -> str:
-        self._writer.close()
-        self.size_bytes = int(self._sink.tell())
-        if self._is_local:
-            self._sink.close()
-        else:
+        with translated(self._path, doing="write"):
+            self._writer.close()
+            self.size_bytes = int(self._sink.tell())
+            if self._is_local:
+                self._sink.close()
+        if not self._is_local:
             self._storage.create_exclusive(self._path, self._sink.getvalue().to_pybytes())
         return self._path
 
     def abandon(self) -> None:
-        """Its directory is about to be deleted."""
-        self._writer.close()
-        self._sink.close()
+        """Its directory is about to be deleted; what it failed of is told already."""
+        with suppress(*PYARROW_ERRORS):
+            self._writer.close()
+        with suppress(*PYARROW_ERRORS):
+            self._sink.close()
 
 
 def _finish_file(storage: Storage, recipe: Recipe, path: str) -> tuple[CapturedFile, RowSum]:

@@ -93,7 +93,7 @@ class ColumnMeasure(NamedTuple):
 
 
 def measure_columns(
-    metadata: pq.FileMetaData, schema: Schema, *, always: frozenset[int] = frozenset(), first: int = FIRST_COLUMNS
+    metadata: pq.FileMetaData, layout: Layout, *, always: frozenset[int] = frozenset(), first: int = FIRST_COLUMNS
 ) -> tuple[ColumnMeasure, ...]:
     """The same columns and the same proofs as `column_statistics`, with sizes; bounds are values of the table's type.
 
@@ -101,7 +101,7 @@ def measure_columns(
     """
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     counts_nan = _counts_nan(metadata)
-    leaves = (leaf for leaf in find_layout(metadata, schema).leaves if not leaf.repeats)
+    leaves = (leaf for leaf in layout.leaves if not leaf.repeats)
     return tuple(_measure_leaf(leaf, groups, counts_nan=counts_nan) for leaf in leaves if leaf.rank < first or leaf.field_id in always)
 
 
@@ -120,9 +120,8 @@ def _chunk_start(chunk: pq.ColumnChunkMetaData) -> int:
 def _measure_leaf(leaf: Leaf, groups: list[pq.RowGroupMetaData], *, counts_nan: bool) -> ColumnMeasure:
     gathered = _gather(leaf.column, groups)
     lower, upper = _range(leaf, gathered, counts_nan=counts_nan)
-    size = sum(group.column(leaf.column).total_compressed_size for group in groups)
     has_no_nan = leaf.kind.name in _FLOATS and upper is not None and upper == upper  # noqa: PLR0124 - NaN alone differs from itself
-    return ColumnMeasure(leaf.field_id, leaf.kind, size, gathered.values, gathered.nulls, lower, upper, has_no_nan)
+    return ColumnMeasure(leaf.field_id, leaf.kind, gathered.size_bytes, gathered.values, gathered.nulls, lower, upper, has_no_nan)
 
 
 def _summarize_leaf(leaf: Leaf, groups: list[pq.RowGroupMetaData], *, is_indexed: bool, counts_nan: bool) -> ColumnStatistics:
@@ -147,10 +146,11 @@ class _Gathered(NamedTuple):
     nulls: int | None
     least: list[Any]
     greatest: list[Any]
+    size_bytes: int
 
 
 def _gather(column: int, groups: list[pq.RowGroupMetaData]) -> _Gathered:
-    values = 0
+    values = size = 0
     nulls: int | None = 0
     least: list[Any] = []
     greatest: list[Any] = []
@@ -159,6 +159,7 @@ def _gather(column: int, groups: list[pq.RowGroupMetaData]) -> _Gathered:
         chunk = group.column(column)
         statistics = chunk.statistics
         values += (count := chunk.num_values)
+        size += chunk.total_compressed_size
         found = None if statistics is None else statistics.null_count
         nulls = None if nulls is None or found is None else nulls + found
         if statistics is not None and statistics.has_min_max:
@@ -166,7 +167,7 @@ def _gather(column: int, groups: list[pq.RowGroupMetaData]) -> _Gathered:
             greatest.append(statistics.max_raw)
         elif found != count and count:
             is_complete = False
-    return _Gathered(values, nulls, least, greatest) if is_complete else _Gathered(values, nulls, [], [])
+    return _Gathered(values, nulls, least, greatest, size) if is_complete else _Gathered(values, nulls, [], [], size)
 
 
 def _counts_nan(metadata: pq.FileMetaData) -> bool:
