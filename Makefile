@@ -38,6 +38,10 @@ check: setup
 bench: setup $(BENCH_VENV)/.installed
 	$(BENCH_VENV)/bin/python bench/registry.py --scale full
 	$(BIN)/python bench/pipeline.py
+	$(BIN)/python bench/service.py
+	$(BIN)/python bench/astha.py
+	$(BIN)/python bench/iceberg.py
+	$(BENCH_VENV)/bin/python bench/compaction.py --spark $(BIN)/python
 
 $(BENCH_VENV)/.installed: bench/requirements.txt
 	$(PYTHON) -m venv $(BENCH_VENV)

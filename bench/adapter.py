@@ -47,7 +47,7 @@ FAKE_SUM = hashlib.sha256(FAKE_TAIL).hexdigest()
 
 
 def open_registry(url: str, warehouse: Path) -> Registry:
-    return connect(url, warehouse=str(warehouse))
+    return connect(url, warehouse=str(warehouse), service="off")
 
 
 def close_registry(registry: Registry) -> None:

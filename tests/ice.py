@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -22,9 +23,12 @@ from lakebed.iceberg.locations import from_uri
 from lakebed.iceberg.manifest_store import ManifestStore
 from lakebed.iceberg.opening import Base, TableOpener
 from lakebed.parquet.arrow_schema import to_arrow
+from lakebed.parquet.capture import capture
 from lakebed.registry.lake_tables import LakeTable, TableSpec, create_table, evolve_schema, require_table
+from lakebed.registry.operations import Operation
+from lakebed.registry.publish import publish_partition
 from lakebed.registry.retire import load_victims, retire_victims
-from lakebed.writing import register_files
+from lakebed.writing import _partition, _place, _wanted_of_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +80,7 @@ class IceLake:
         return create_table(self.lake.registry, spec)
 
     def write(self, number: int, name: TableName = ORDERS, **options: Any) -> Published:
-        """One file of `ROWS` rows, ids from `number * 1000`, `country` and `day` the same in all of them; pending until sealed."""
+        """One file of `ROWS` rows, described in this process, because a worker for each would take most of the time; ids from `number * 1000`, `country` and `day` the same in all of them; pending until sealed."""
         table = require_table(self.lake.registry, name)
         path = write_file(
             self.lake, table, shop_rows(table.schema, number, country=options.get("country", "DE"), day=options.get("day", 0))
@@ -84,15 +88,12 @@ class IceLake:
         slot = self.slots[name] = self.slots.get(name, 0) + 1
         base = int(START.timestamp()) * 1_000_000
         chosen = TimeRange(begin=base + slot * HOUR, end=base + (slot + 1) * HOUR) if table.row.kind == "view_set" else None
-        return register_files(
-            self.lake.registry,
-            self.lake.storage,
-            table,
-            [path],
-            instance=options.get("instance", "global"),
-            insert_range=chosen,
-            replacing=options.get("replacing", frozenset()),
-        )
+        partition_by = json.loads(table.metadata.partition_by)
+        captured = capture(self.lake.storage, path, table.schema, wanted=_wanted_of_foreign(table, [path], partition_by, adopt=False))
+        placed = _place(captured, table, partition_by, relative=self.lake.storage.paths.relative(path))
+        partition = _partition(table, [placed], insert_range=chosen, instance=options.get("instance", "global"))
+        operation = Operation(op_id=op_id(), kind="register")
+        return publish_partition(self.lake.registry, partition, operation, replacing=options.get("replacing", frozenset()))
 
     def seal(self, name: TableName = ORDERS) -> int | None:
         return seal_pending(self.lake.registry, name)

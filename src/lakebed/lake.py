@@ -329,7 +329,7 @@ class Lake:
     @property
     def _engines(self) -> Engines:
         """What fits this machine is rewritten in process; Spark starts only for what does not."""
-        from lakebed.pipeline.rewrite import engines_of
+        from lakebed.pipeline.merge import engines_of
 
         return engines_of(self.context)
 

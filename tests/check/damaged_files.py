@@ -216,14 +216,14 @@ def a_lost_last_change(lake: Patient) -> None:
 
 @found_by("journal_beyond")
 def a_change_beyond_the_end(lake: Patient) -> None:
-    sql = """INSERT INTO change_log (table_id, seq, registry_table, operation, at)
-SELECT table_id, last_seq + 1, 'tables', 'INSERT', 0 FROM table_seq WHERE table_id = :t"""
+    sql = """INSERT INTO change_log (id, registry_table, operation, at)
+SELECT (table_id << 40) + last_seq + 1, 'tables', 'INSERT', 0 FROM table_seq WHERE table_id = :t"""
     lake.run(sql, t=ORDERS_ID)
 
 
 @found_by("journal_not_purged")
 def a_change_below_the_purge(lake: Patient) -> None:
-    lake.run("INSERT INTO change_log (table_id, seq, registry_table, operation, at) VALUES (:t, 1, 'tables', 'INSERT', 0)", t=OLD_ID)
+    lake.run("INSERT INTO change_log (id, registry_table, operation, at) VALUES (:id, 'tables', 'INSERT', 0)", id=(OLD_ID << 40) + 1)
 
 
 @found_by("cursor_range")
@@ -267,11 +267,11 @@ def an_image_that_cannot_be_read(lake: Patient) -> None:
 @found_by("journal_replay")
 def two_changes_in_the_wrong_order(lake: Patient) -> None:
     """Updates of one row: their sum is right, their order is not."""
-    swap = "SELECT seq FROM change_log WHERE table_id = :t AND registry_table = 'tables' AND operation = 'UPDATE' ORDER BY seq LIMIT 1"
+    swap = "SELECT id FROM change_log WHERE table_id = :t AND registry_table = 'tables' AND operation = 'UPDATE' ORDER BY id LIMIT 1"
     first = lake.one(swap, t=ORDERS_ID)
-    second = lake.one(swap.replace("ORDER BY", "AND seq > :first ORDER BY"), t=ORDERS_ID, first=first)
+    second = lake.one(swap.replace("ORDER BY", "AND id > :first ORDER BY"), t=ORDERS_ID, first=first)
     for old, new in ((first, -1), (second, first), (-1, second)):
-        lake.run("UPDATE change_log SET seq = :new WHERE table_id = :t AND seq = :old", t=ORDERS_ID, old=old, new=new)
+        lake.run("UPDATE change_log SET id = :new WHERE id = :old", old=old, new=new)
 
 
 # -- operations and leases ---------------------------------------------------------------------

@@ -25,8 +25,8 @@ def sized(*sizes: int, path: str = "") -> list[Packed]:
     return [Packed(number, size, path) for number, size in enumerate(sizes)]
 
 
-def reasons(files: list[Packed], **options: Budget) -> dict[str, tuple[Reason, int]]:
-    return {g.partition_path: (g.reason, len(g.chosen)) for g in plan_groups(files, target_bytes=100, **options)}
+def reasons(files: list[Packed], *, budget: Budget | None = None) -> dict[str, tuple[Reason, int]]:
+    return {g.partition_path: (g.reason, len(g.chosen)) for g in plan_groups(files, target_bytes=100, budget=budget)}
 
 
 def test_each_partition_path_is_judged_by_itself_and_says_why() -> None:

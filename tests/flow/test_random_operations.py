@@ -130,9 +130,11 @@ def walk(url: str, place: Path, *, seed: int, count: int) -> None:
 
 
 def end_open_operations(lake: Lake) -> None:
-    """As if the leases of the writers that failed had run out."""
+    """As if the leases of the writers that failed had run out, and the claims of clean-ups that did."""
     lake.registry.transact(lambda tx: tx.run("UPDATE operations SET lease_until = 1 WHERE state IN ('writing', 'rolling_back')"), tables=[])
     lake.recover()
+    lake.registry.transact(lambda tx: tx.run("UPDATE temporary_files SET expiration = 1, claimed_until = NULL"), tables=[])
+    lake.delete_expired_temporary_files()
 
 
 def assert_equal(lake: Lake, place: Path) -> None:

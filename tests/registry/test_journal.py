@@ -218,8 +218,8 @@ def test_every_stored_image_of_earlier_versions_still_decodes(registry: Registry
         tx.run("DELETE FROM change_log")
         for seq, stored in enumerate(golden, 1):
             tx.run(
-                "INSERT INTO change_log (table_id, seq, registry_table, operation, before, after, at) VALUES (1, :seq, :t, :o, :b, :a, 5)",
-                {"seq": seq, "t": stored["table"], "o": stored["operation"], "b": stored["before"], "a": stored["after"]},
+                "INSERT INTO change_log (id, registry_table, operation, before, after, at) VALUES (:id, :t, :o, :b, :a, 5)",
+                {"id": (1 << 40) + seq, "t": stored["table"], "o": stored["operation"], "b": stored["before"], "a": stored["after"]},
             )
 
     seen = changes(registry)

@@ -116,6 +116,40 @@ def test_finalizing_removes_every_row_of_the_file_in_one_transaction(lake: Lake,
     assert [row[0] // 8 for row in registry.query("SELECT id FROM file_ranges")] == [survivor.first_file_id] * 2
 
 
+@pytest.mark.parametrize("each", [1, 20], ids=["ids apart", "ids in runs"])
+def test_the_files_between_those_that_go_keep_every_row(registry: Registry, each: int) -> None:
+    table = make_table(registry)
+    done = [publish(registry, table, *[fake_file(n * each + k) for k in range(each)]) for n in range(12)]
+    leaving = {one.partition_id for one in done[::2]}
+    staying = [file_id for one in done[1::2] for file_id in one.file_ids]
+    before = {file_id: count(registry, "file_columns", f"file_id = {file_id}") for file_id in staying}
+    within(registry, lambda tx: retire_by_ids(tx, ORDERS, leaving, grace_us=0))
+
+    claim = claim_expired(registry)
+    assert finalize_deleted(registry, claim, [f.path for f in claim.files]) == 6 * each
+
+    assert [row[0] for row in registry.query("SELECT id FROM table_files ORDER BY id")] == staying
+    assert {file_id: count(registry, "file_columns", f"file_id = {file_id}") for file_id in staying} == before
+    assert count(registry, "file_columns") == sum(before.values()) > 0
+    ranges = [row[0] // 8 for row in registry.query("SELECT id FROM file_ranges ORDER BY id")]
+    assert ranges == sorted(ranges)
+    assert set(ranges) == set(staying)
+    assert count(registry, "partition_metadata") == len(staying)
+
+
+def test_rows_of_a_file_that_another_finalized_are_left_alone(timed_registry: Registry, clock: FixedClock) -> None:
+    """Only whoever takes the queue entry under its own claim may touch the rest."""
+    queue_fakes(timed_registry, 3)
+    slow = claim_expired(timed_registry)
+    clock.advance(seconds=301)
+    claim_expired(timed_registry)
+    before = logical_dump(timed_registry)
+
+    assert finalize_deleted(timed_registry, slow, [f.path for f in slow.files]) == 0
+
+    assert logical_dump(timed_registry) == before
+
+
 def test_a_footer_lives_exactly_as_long_as_its_file_row(lake: Lake, clock: FixedClock) -> None:
     (path,) = write_and_retire(lake)
     clock.advance(seconds=3600)

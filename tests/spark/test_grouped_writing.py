@@ -11,13 +11,13 @@ from insert_lakes import AUDIT, ORDERS, Failing, files_in, make_orders, orders, 
 from builders import count, logical_dump
 from lakebed.core.errors import InvalidValueError, RegistryUnavailableError, SparkRefusedError
 from lakebed.pipeline.insert import insert, schema_like
-from lakebed.pipeline.inserted import InsertResult
 from lakebed.pipeline.writer import GroupedWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebed.lake import Lake
+    from lakebed.pipeline.inserted import InsertResult
 
 LONG_S = 3600.0
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import itertools
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -37,17 +39,16 @@ def delete_expired_temporary_files(
     progress: Callable[[int], None] | None = None,
 ) -> CleanUp:
     """Claim, delete outside any transaction, finalize; batch by batch, beside any number of other processes."""
-    deleted, freed, batches = 0, 0, 0
-    failed: dict[str, str] = {}
-    while max_batches is None or batches < max_batches:
-        claim = claim_expired(registry, limit=batch_size)
-        if not claim.files:
-            break
-        done, bytes_freed = _delete_claimed(registry, storage, claim, failed)
-        deleted, freed, batches = deleted + done, freed + bytes_freed, batches + 1
-        if progress is not None:
-            progress(deleted)
-    return CleanUp(deleted=deleted, bytes_freed=freed, failed=failed)
+    batches = itertools.count() if max_batches is None else range(max_batches)
+    claims = (claim_expired(registry, limit=batch_size) for _ in batches)
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="lakebed-delete") as pool:
+        cleaning = _Cleaning(registry=registry, storage=storage, pool=pool)
+        for claim in itertools.takewhile(lambda claim: claim.files, claims):
+            cleaning.submit(claim)
+            is_long = len(claim.files) > _CHUNK  # then its last chunk is deleted while the next claim is made
+            cleaning.finalize(leave=int(is_long), progress=progress)
+        cleaning.finalize(leave=0, progress=progress)
+    return CleanUp(deleted=cleaning.deleted, bytes_freed=cleaning.freed, failed=cleaning.failed)
 
 
 def recover_operations(registry: Registry, storage: Storage) -> list[str]:
@@ -70,22 +71,51 @@ def recover_operations(registry: Registry, storage: Storage) -> list[str]:
     return undone
 
 
-def _delete_claimed(registry: Registry, storage: Storage, claim: Claim, failed: dict[str, str]) -> tuple[int, int]:
-    """Storage deletes the next chunk while the registry finalizes the last one: both take about as long."""
-    paths = [f.path for f in claim.files]
-    chunks = [paths[start : start + _CHUNK] for start in range(0, len(paths), _CHUNK)]
-    sizes = {f.path: f.size_bytes for f in claim.files}
-    done, freed = 0, 0
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="lakebed-delete") as pool:
-        pending = [pool.submit(_delete, storage, chunk) for chunk in chunks]
-        for outcomes in (future.result() for future in pending):
-            gone = [outcome.path for outcome in outcomes if outcome.gone]
-            finalized = finalize_deleted(registry, claim, gone)
-            done += finalized
-            freed += sum(sizes[path] for path in gone) if finalized == len(gone) else 0
-            failed.update({outcome.path: outcome.reason for outcome in outcomes if not outcome.gone})
-    release_failed(registry, claim, [path for path in paths if path in failed])
-    return done, freed
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chunk:
+    """Some files of one claim, on their way out of the storage."""
+
+    claim: Claim
+    sizes: dict[str, int]
+    is_last: bool
+    outcomes: Future[list[DeleteOutcome]]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Cleaning:
+    """Storage deletes the next chunk while the registry finalizes the last one, or claims more: both take about as long."""
+
+    registry: Registry
+    storage: Storage
+    pool: ThreadPoolExecutor
+    waiting: deque[_Chunk] = field(default_factory=deque)
+    deleted: int = 0
+    freed: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def submit(self, claim: Claim) -> None:
+        for start in range(0, len(claim.files), _CHUNK):
+            sizes = {f.path: f.size_bytes for f in claim.files[start : start + _CHUNK]}
+            outcomes = self.pool.submit(_delete, self.storage, list(sizes))
+            self.waiting.append(_Chunk(claim=claim, sizes=sizes, is_last=start + _CHUNK >= len(claim.files), outcomes=outcomes))
+
+    def finalize(self, *, leave: int, progress: Callable[[int], None] | None) -> None:
+        """All but the last `leave` chunks, in their order."""
+        while len(self.waiting) > leave:
+            chunk = self.waiting.popleft()
+            self._finalize(chunk)
+            if chunk.is_last and progress is not None:
+                progress(self.deleted)
+
+    def _finalize(self, chunk: _Chunk) -> None:
+        outcomes = chunk.outcomes.result()
+        gone = [outcome.path for outcome in outcomes if outcome.gone]
+        finalized = finalize_deleted(self.registry, chunk.claim, gone)
+        self.deleted += finalized
+        self.freed += sum(chunk.sizes[path] for path in gone) if finalized == len(gone) else 0
+        refused = {outcome.path: outcome.reason for outcome in outcomes if not outcome.gone}
+        release_failed(self.registry, chunk.claim, list(refused))
+        self.failed |= refused
 
 
 def _delete(storage: Storage, paths: list[str]) -> list[DeleteOutcome]:

@@ -43,8 +43,8 @@ class Lane:
         return self.calls > 0
 
     def is_behind(self, end: int) -> bool:
-        """Or on its way: what a call under way adds to the journal is not known before it returns."""
-        return self.busy or self.needs_refresh or self.position < end
+        """What a handler writes comes before its answer, so before its lane has passed."""
+        return self.needs_refresh or self.position < end
 
     def passed(self, sequence: int) -> None:
         self.position, self.calls, self.due = sequence, 0, 0.0

@@ -97,16 +97,23 @@ class Astha:
         """Whether every lane passed the journal's end of every table, follow-up changes included, within the timeout."""
         deadline = clock.monotonic() + timeout_s
         while True:
-            life = self._life
-            if life is not None and drain_here(self._registry, life.delivery, deadline=deadline):
-                return True
-            if life is not None and not life.delivery.stopped:
-                return False
-            if life is None and not self._is_between_lives():
-                return drain_elsewhere(self._registry, self._subscribers, deadline=deadline)
+            try:
+                if (done := self._try_drain(deadline)) is not None:
+                    return done
+            except UnavailableError as error:  # the supervisor heals it, or the deadline comes
+                logger.info("draining has to wait", extra={"action": "drain", "error": str(error)})
             if clock.monotonic() >= deadline:
                 return False
             self._stop.wait(self._options.tick_s)
+
+    def _try_drain(self, deadline: float) -> bool | None:
+        """None between two incarnations: the next one will tell."""
+        life = self._life
+        if life is None and not self._is_between_lives():
+            return drain_elsewhere(self._registry, self._subscribers, deadline=deadline)
+        if life is not None and drain_here(self._registry, life.delivery, deadline=deadline):
+            return True
+        return None if life is None or life.delivery.stopped else False
 
     def wake(self) -> None:
         """Look at the journal now: for those who know of a commit before any hint does."""
@@ -206,6 +213,7 @@ class Astha:
                 self._end(life)
 
     def _begin(self) -> Life:
+        self._drop_connections()
         asked_at = self._time.monotonic()
         self._lease = renew_lease(self._registry, self._require_lease(), ttl_us=self._ttl_us)
         restored = restore_programs(self._registry)
@@ -229,6 +237,12 @@ class Astha:
         self._settled.set()
         logger.info("astha is active", extra={"action": "start", "incarnation": self._incarnation, "owner": self._owner})
         return life
+
+    def _drop_connections(self) -> None:
+        """After a problem the pooled ones may all be cut: each would fail once more, and cost an incarnation."""
+        if self._problem and self._registry.dialect == "postgresql":
+            for connection in self._registry.take_idle():
+                connection.close()
 
     def _attend(self, life: Life) -> str:
         while not self._stop.is_set():

@@ -25,10 +25,11 @@ _COUNTS = """SELECT s.table_id, s.purged_seq, s.last_seq,
 COALESCE(sum(CASE WHEN c.seq > s.purged_seq AND c.seq <= s.last_seq THEN 1 ELSE 0 END), 0),
 COALESCE(sum(CASE WHEN c.seq <= s.purged_seq THEN 1 ELSE 0 END), 0),
 COALESCE(sum(CASE WHEN c.seq > s.last_seq THEN 1 ELSE 0 END), 0)
-FROM table_seq s LEFT JOIN change_log c ON c.table_id = s.table_id GROUP BY s.table_id, s.purged_seq, s.last_seq ORDER BY s.table_id"""
+FROM table_seq s LEFT JOIN change_log c ON c.id >= (s.table_id << 40) AND c.id < ((s.table_id + 1) << 40)
+GROUP BY s.table_id, s.purged_seq, s.last_seq ORDER BY s.table_id"""
 _FIRST_MISSING = """SELECT min(n) FROM (SELECT :purged + 1 AS n UNION ALL
-SELECT seq + 1 FROM change_log WHERE table_id = :table_id AND seq > :purged) AS wanted
-WHERE NOT EXISTS (SELECT 1 FROM change_log c WHERE c.table_id = :table_id AND c.seq = wanted.n)"""
+SELECT seq + 1 FROM change_log WHERE id > (:table_id << 40) + :purged AND id < ((:table_id + 1) << 40)) AS wanted
+WHERE NOT EXISTS (SELECT 1 FROM change_log c WHERE c.id = (:table_id << 40) + wanted.n)"""
 _CURSOR_RANGE = """SELECT c.table_id, c.component, c.seq, s.last_seq FROM subscriber_cursor c JOIN table_seq s ON s.table_id = c.table_id
 WHERE c.seq < 0 OR c.seq > s.last_seq ORDER BY c.table_id, c.component"""
 _CURSOR_LOST = """SELECT c.table_id, c.component, c.seq, s.purged_seq FROM subscriber_cursor c JOIN table_seq s ON s.table_id = c.table_id

@@ -29,11 +29,12 @@ _KINDS: dict[str, type[rows.Row]] = {
 }
 _HEXED = "schema"
 # Replay needs every change from number 1; what is missing or too much is told by other rules
-_COMPLETE = """SELECT s.table_id FROM table_seq s LEFT JOIN change_log c ON c.table_id = s.table_id WHERE s.purged_seq = 0
+_COMPLETE = """SELECT s.table_id FROM table_seq s
+LEFT JOIN change_log c ON c.id >= (s.table_id << 40) AND c.id < ((s.table_id + 1) << 40) WHERE s.purged_seq = 0
 GROUP BY s.table_id, s.last_seq HAVING count(c.seq) = s.last_seq AND COALESCE(max(c.seq), 0) = s.last_seq"""
 _INSERTS = "SELECT count(*) FROM change_log WHERE operation = 'INSERT'"
 _CHANGES = """SELECT table_id, seq, registry_table, operation, before, after FROM change_log
-WHERE (table_id, seq) > (:table_id, :seq) ORDER BY table_id, seq LIMIT :size"""
+WHERE id > (:table_id << 40) + :seq ORDER BY id LIMIT :size"""
 
 
 def find_differences(scan: Scan, *, rows_at_once: int = ROWS_AT_ONCE) -> Iterator[Finding]:

@@ -33,7 +33,7 @@ _REWRITES = frozenset({"merge", "compact"})  # operations that keep the rows as 
 class MergeLimits:
     """`merge_at` manifests that are not full are merged; no commit rewrites more than one full manifest in order to."""
 
-    merge_at: int = 100
+    merge_at: int = 64
     full_files: int = 1_000
     full_bytes: int = 8 << 20
 

@@ -99,7 +99,7 @@ class ManifestFormat:
             "format-version": str(FORMAT_VERSION),
             "content": "data",
         }
-        return _encode(self.avro, [_name_branches(entry) for entry in entries], metadata)
+        return _encode(self.avro, map(_name_branches, entries), metadata)
 
     def summarize(self, entries: Iterable[Entry]) -> tuple[dict[str, Any], ...]:
         """What a planner needs to skip the whole manifest: least and greatest value of each partition field."""
@@ -199,7 +199,7 @@ def _summary(kind: Any, values: Sequence[Value | None]) -> dict[str, Any]:
     }
 
 
-def _encode(schema: dict[str, Any], records: Sequence[dict[str, Any]], metadata: dict[str, str]) -> bytes:
+def _encode(schema: dict[str, Any], records: Iterable[dict[str, Any]], metadata: dict[str, str]) -> bytes:
     target = io.BytesIO()
     fastavro.writer(target, schema, records, codec=_CODEC, metadata=metadata)
     return target.getvalue()

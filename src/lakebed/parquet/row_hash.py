@@ -85,10 +85,9 @@ class RowSummer:
 
 def add_column(rows: Words, column: pa.Array, field_id: int) -> None:
     """Add one column to the rows so far; the order of columns is of no matter."""
-    words, factor = words_of(column), np.uint64(_scramble(field_id) | 1)
+    factor = np.uint64(_scramble(field_id) | 1)
     for start in range(0, len(rows), _BLOCK_ROWS):
-        part = slice(start, start + _BLOCK_ROWS)
-        rows[part] += words[part] * factor
+        rows[start : start + _BLOCK_ROWS] += words_of(column.slice(start, _BLOCK_ROWS)) * factor
 
 
 def total(rows: Words) -> int:
@@ -143,10 +142,11 @@ def _floats(array: pa.Array) -> Words:
     """Bytes swapped: round numbers differ in the upper bits only, which a multiplication would push out."""
     kind, bits, nan = ("f8", "u8", _NAN_64) if pa.types.is_float64(array.type) else ("f4", "u4", _NAN_32)
     numbers = _fixed(array, np.dtype(kind))
-    unknown = np.isnan(numbers)
     words: npt.NDArray[np.unsignedinteger[Any]] = numbers.view(bits)
-    if unknown.any():
-        words = np.where(unknown, nan, words)
+    with np.errstate(over="ignore", invalid="ignore"):
+        may_hold_nan = np.isnan(numbers.sum())  # infinities of both signs make it one, too
+    if may_hold_nan:
+        words = np.where(np.isnan(numbers), nan, words)
     return words.byteswap().astype(np.uint64, copy=False)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark import cloudpickle
 
-from lakebed.compaction import Engines, LocalEngine, Rewriting
+from lakebed.compaction import Rewriting
 from lakebed.core.compaction import TARGET_BYTES
 from lakebed.parquet import row_hash
 from lakebed.parquet.row_hash import RowSummer
@@ -55,11 +55,6 @@ class SparkEngine:
         before = sum_frame(frame_of(self.context, run.table.schema, paths), run.table) if has_json else None
         written = rewrite(self.context, work, run.table, paths, size_bytes=run.rewriting_bytes, target_bytes=run.target_bytes)
         return Rewriting(files=tuple(written), before=before)
-
-
-def engines_of(context: Context) -> Engines:
-    """What fits this machine is rewritten in process; Spark starts only for what does not."""
-    return Engines(local=LocalEngine(storage=context.storage), spark=SparkEngine(context))
 
 
 def sum_frame(frame: DataFrame, table: LakeTable) -> RowSum:

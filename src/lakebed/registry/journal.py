@@ -11,6 +11,7 @@ from lakebed.core.events import ROW_TYPES, Component, Event, Operation, Registry
 from lakebed.core.rows import Row, list_changing_columns, list_columns
 from lakebed.core.times import from_micros
 from lakebed.registry.codec import decode_row
+from lakebed.registry.transaction import ID_BITS
 
 if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
@@ -20,8 +21,9 @@ _COLUMNS = {kind: list_columns(kind) for kind in ROW_TYPES.values()}
 _CHANGING = {kind: list_changing_columns(kind) for kind in ROW_TYPES.values()}
 DEFAULT_CAP = 1_000_000
 _PURGE_BATCH = 5000
-_READ = """SELECT seq, registry_table, operation, before, after, at FROM change_log
-WHERE table_id = :table_id AND seq > :after ORDER BY seq LIMIT :limit"""
+_READ = f"""SELECT seq, registry_table, operation, before, after, at FROM change_log
+WHERE id > (:table_id << {ID_BITS}) + :after AND id < ((:table_id + 1) << {ID_BITS}) ORDER BY id LIMIT :limit"""
+_PURGE = f"DELETE FROM change_log WHERE id > (:table_id << {ID_BITS}) AND id <= (:table_id << {ID_BITS}) + :upto"
 _ENDS = "SELECT last_seq, purged_seq FROM table_seq WHERE table_id = :table_id"
 _CURSORS = "SELECT component, seq, epoch, needs_refresh FROM subscriber_cursor WHERE table_id = :table_id"
 _SAVE = """INSERT INTO subscriber_cursor (component, table_id, seq, epoch, needs_refresh, updated_at)
@@ -94,7 +96,7 @@ def purge_journal(registry: Registry, table_id: int, *, cap: int = DEFAULT_CAP) 
     while done < floor:  # bounded transactions: a long delete would hold up the writers
         upto = min(floor, done + _PURGE_BATCH)
         with registry.write([table_id]) as tx:
-            purged += tx.run("DELETE FROM change_log WHERE table_id = :table_id AND seq <= :upto", {"table_id": table_id, "upto": upto})
+            purged += tx.run(_PURGE, {"table_id": table_id, "upto": upto})
             tx.run("UPDATE table_seq SET purged_seq = :upto WHERE table_id = :table_id", {"table_id": table_id, "upto": upto})
         done = upto
     return purged

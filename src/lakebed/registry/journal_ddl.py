@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.events import ROW_TYPES, Operation, RegistryTable
 from lakebed.core.rows import Row, list_changing_columns, list_columns
+from lakebed.registry.transaction import ID_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,8 +100,8 @@ def _sqlite_capture(name: str, table: RegistryTable, operation: Operation, row: 
     return (
         f"CREATE TRIGGER {name} AFTER {operation} ON {table} BEGIN "
         f"UPDATE table_seq SET last_seq = last_seq + 1 WHERE table_id = {owner}; "
-        "INSERT INTO change_log (table_id, seq, registry_table, operation, before, after, at) "
-        f"SELECT table_id, last_seq, '{table}', '{operation}', {before}, {after}, "
+        "INSERT INTO change_log (id, registry_table, operation, before, after, at) "
+        f"SELECT (table_id << {ID_BITS}) + last_seq, '{table}', '{operation}', {before}, {after}, "
         "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER) "
         f"FROM table_seq WHERE table_id = {owner}; END"
     )
@@ -128,8 +129,8 @@ BEGIN
     UPDATE table_seq s SET last_seq = s.last_seq + c.changes
     FROM (SELECT n.{owner} AS owner, count(*) AS changes FROM {source} GROUP BY 1) c WHERE s.table_id = c.owner
     RETURNING s.table_id, s.last_seq - c.changes AS base, pg_notify('{CHANNEL}', s.table_id::text))
-  INSERT INTO change_log (table_id, seq, registry_table, operation, before, after, at)
-  SELECT b.table_id, b.base + row_number() OVER (PARTITION BY b.table_id ORDER BY n.id), '{table}', '{operation}', {before}, {after},
+  INSERT INTO change_log (id, registry_table, operation, before, after, at)
+  SELECT (b.table_id << {ID_BITS}) + b.base + row_number() OVER (PARTITION BY b.table_id ORDER BY n.id), '{table}', '{operation}', {before}, {after},
          (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
   FROM {source} JOIN bumped b ON b.table_id = n.{owner};
   RETURN NULL;

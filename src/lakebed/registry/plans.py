@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.core.errors import InvalidValueError, TableNotFoundError
 from lakebed.core.times import show
 from lakebed.registry.ranges import IS_FOUND, find_slot, position_of, scope_of
+from lakebed.registry.transaction import ID_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -178,7 +179,7 @@ def find_number_at(reader: Registry | Reader, table_id: int, moment: int) -> int
     ((found, horizon),) = reader.query(_NUMBER_AT, {"id": table_id, "at": moment})
     if found is not None and found >= horizon:
         return int(found)
-    rows = reader.query("SELECT at FROM change_log WHERE table_id = :id AND seq = :seq", {"id": table_id, "seq": horizon})
+    rows = reader.query("SELECT at FROM change_log WHERE id = :id", {"id": (table_id << ID_BITS) + horizon})
     if rows and rows[0][0] <= moment:
         return int(horizon)
     if found is None and not horizon:

@@ -6,6 +6,7 @@ deletion is final: a reader that planned a partition can always load its metadat
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -29,21 +30,31 @@ _PARTITIONS = "SELECT id, min_event_time, max_event_time FROM partitions WHERE t
 _KEPT = """SELECT f.id, f.row_count FROM table_files f JOIN partitions p ON p.id = f.partition_id
 WHERE f.partition_id IN (:ids*) AND f.retired_seq IS NULL AND f.id IN (:keeping*)
 AND p.schema_hash = :schema_hash AND p.view_instance_id = :instance"""
-_LEAVING = "partition_id IN (:ids*) AND retired_seq IS NULL AND (:keeps = 0 OR NOT id IN (:keeping*))"
-_SUMS = f"""SELECT partition_path, sum(CASE WHEN visible = 1 THEN row_count ELSE 0 END), sum(visible),
-sum(CASE WHEN visible = 1 AND file_size < {SMALL_FILE_BYTES} THEN 1 ELSE 0 END), sum(CASE WHEN visible = 1 THEN file_size ELSE 0 END),
-count(*), sum(leaves_iceberg)
-FROM (SELECT partition_path, row_count, file_size, CASE WHEN schema_hash IN (:hashes*) THEN 1 ELSE 0 END AS visible,
-      CASE WHEN added_group IS NOT NULL AND removed_group IS NULL THEN 1 ELSE 0 END AS leaves_iceberg
-      FROM table_files WHERE {_LEAVING}) AS leaving GROUP BY partition_path"""
-_STAMP = f"UPDATE table_files SET retired_seq = :stamp, removed_group = COALESCE(removed_group, CAST(:gone AS bigint)), modified_at = :now WHERE {_LEAVING}"
+# Of what leaves: whole partitions, or (True) all but some files of them
+_LEAVING = {
+    False: "partition_id IN (:ids*) AND retired_seq IS NULL",
+    True: "partition_id IN (:ids*) AND retired_seq IS NULL AND NOT id IN (:keeping*)",
+}
+# Grouped by schema too, so that what depends on the version is asked once per group and not per file
+_SUMS = {
+    keeps: f"""SELECT partition_path, CASE WHEN schema_hash IN (
+  SELECT schema_hash FROM table_metadata WHERE table_id = :table_id AND standing IN ('serving', 'readable')) THEN 1 ELSE 0 END,
+sum(row_count), count(*), sum(CASE WHEN file_size < {SMALL_FILE_BYTES} THEN 1 ELSE 0 END), sum(file_size),
+sum(CASE WHEN added_group IS NOT NULL AND removed_group IS NULL THEN 1 ELSE 0 END)
+FROM table_files WHERE {leaving} GROUP BY partition_path, schema_hash"""
+    for keeps, leaving in _LEAVING.items()
+}
+_STAMP = {
+    keeps: f"""UPDATE table_files SET retired_seq = :stamp, removed_group = COALESCE(removed_group, CAST(:gone AS bigint)), modified_at = :now
+WHERE {leaving}"""
+    for keeps, leaving in _LEAVING.items()
+}
 _QUEUE = """INSERT INTO temporary_files (file_path, file_size, table_id, retired_at, expiration, reason)
 SELECT file_path, file_size, table_id, :now, :expiration, :reason FROM table_files
 WHERE partition_id IN (:ids*) AND retired_seq = :stamp ORDER BY file_path
 ON CONFLICT (file_path) DO UPDATE SET expiration =
 CASE WHEN excluded.expiration > temporary_files.expiration THEN excluded.expiration ELSE temporary_files.expiration END"""
 _DELETE = "DELETE FROM partitions WHERE id IN (:ids*)"
-_HASHES = "SELECT schema_hash FROM table_metadata WHERE table_id = :table_id AND standing IN ('serving', 'readable')"
 _BY_KEY = """SELECT id, schema_hash FROM partitions
 WHERE scope_id IN (SELECT id FROM partition_scopes WHERE table_id = :table_id AND view_instance_id = :instance) AND begin_insert_time = :begin AND end_insert_time = :end"""
 _BY_RANGE = """SELECT id, view_instance_id, begin_insert_time, end_insert_time FROM partitions
@@ -193,20 +204,29 @@ def retire_victims(
         raise InvalidValueError(message)
     if not victims.partition_ids:
         return Retired()
-    params = {"ids": list(victims.partition_ids), "keeping": list(victims.kept_ids), "keeps": len(victims.kept_ids)}
-    hashes = [row[0] for row in tx.query(_HASHES, {"table_id": table.table_id})]
-    sums = tx.query(_SUMS, {**params, "hashes": hashes})
+    keeps = bool(victims.kept_ids)
+    params = {"ids": list(victims.partition_ids), **({"keeping": list(victims.kept_ids)} if keeps else {})}
+    sums = tx.query(_SUMS[keeps], {**params, "table_id": table.table_id})
     if group is None and any(row[6] for row in sums):
         table.last_group += 1
         group = table.last_group
     instant = tx.touch(table)
     if sums:
-        tx.send(_STAMP, {**params, "stamp": table.stamp, "gone": group, "now": instant})
+        tx.send(_STAMP[keeps], {**params, "stamp": table.stamp, "gone": group, "now": instant})
         queued = {"ids": params["ids"], "stamp": table.stamp, "now": tx.now, "expiration": tx.now + grace_us, "reason": reason}
         tx.send(_QUEUE, queued)
     tx.send(_DELETE, {"ids": params["ids"]})
-    add_to_counters(tx, table, {row[0]: -Tally(*(int(v) for v in row[1:5])) for row in sums})
-    return Retired(partitions=len(victims.partition_ids), files=sum(row[5] for row in sums), group=group)
+    add_to_counters(tx, table, _tally_visible(sums))
+    return Retired(partitions=len(victims.partition_ids), files=sum(row[3] for row in sums), group=group)
+
+
+def _tally_visible(sums: Rows) -> dict[str, Tally]:
+    """What leaves the counters, per partition path: files of a version that nobody reads were never counted."""
+    tallies: dict[str, Tally] = defaultdict(Tally)
+    for path, is_visible, *counted, _ in sums:
+        if is_visible:
+            tallies[path] += -Tally(*(int(value) for value in counted))
+    return tallies
 
 
 def _span(ranges: Iterable[tuple[int | None, int | None]]) -> tuple[int, int] | None:

@@ -12,6 +12,7 @@ from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     Column,
+    Computed,
     ForeignKey,
     Index,
     Integer,
@@ -23,6 +24,8 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy import UniqueConstraint as Unique
+
+from lakebed.registry.transaction import ID_BITS
 
 METADATA = MetaData()
 _KEY = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER is SQLite's rowid
@@ -187,7 +190,8 @@ TABLE_FILES = Table(
     Index("table_files_partition", "partition_id"),
     # covers planning: live paths are read from the index alone (SQLite counts the condition's column as one to be covered)
     Index("table_files_live", "table_id", "partition_path", "schema_hash", "file_path", "retired_seq", **_where("retired_seq IS NULL")),
-    Index("table_files_pending", "table_id", **_where("added_group IS NULL AND retired_seq IS NULL")),
+    # retired files stay in it until their rows go: sealing looks at few of them, and retiring need not touch it
+    Index("table_files_pending", "table_id", **_where("added_group IS NULL")),
 )
 
 PARTITION_METADATA = Table(
@@ -307,14 +311,15 @@ OPERATIONS = Table(
 CHANGE_LOG = Table(
     "change_log",
     METADATA,
-    Column("table_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    # the table in the upper bits, its journal number below: one integer, because rows are appended and read in this order
+    _key(),
+    Column("table_id", BigInteger, Computed(f"id >> {ID_BITS}", persisted=True)),
+    Column("seq", BigInteger, Computed(f"id & {(1 << ID_BITS) - 1}", persisted=True)),
     _text("registry_table"),
     _text("operation"),
     _maybe_text("before"),
     _maybe_text("after"),
     _int("at"),
-    sqlite_with_rowid=False,
 )
 
 SUBSCRIBER_CURSOR = Table(

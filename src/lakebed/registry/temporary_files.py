@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.registry.ranges import delete_ranges
+from lakebed.registry.ranges import delete_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,12 +30,11 @@ AND (f.id IS NULL OR (f.retired_seq IS NOT NULL
     AND s.group_no >= f.added_group AND s.group_no < f.removed_group)))
   AND NOT EXISTS (SELECT 1 FROM lease_numbers n JOIN leases l ON l.name = n.name
     WHERE n.table_id = f.table_id AND l.expires_at > :now AND n.seq < f.retired_seq)))"""
-_FIND = f"""SELECT q.file_path, q.file_size, q.table_id, q.attempts FROM temporary_files q
+_FIND = f"""SELECT q.file_path, q.file_size, q.table_id, q.attempts, f.id, f.retired_seq FROM temporary_files q
 LEFT JOIN table_files f ON f.file_path = q.file_path LEFT JOIN tables t ON t.id = q.table_id
 WHERE {_DELETABLE} ORDER BY q.expiration LIMIT :limit"""
 _CLAIM = "UPDATE temporary_files SET claimed_until = :until WHERE file_path IN (:paths*)"
-_OURS = "SELECT file_path, table_id FROM temporary_files WHERE file_path IN (:paths*) AND claimed_until = :token"
-_FILE_IDS = "SELECT id, retired_seq FROM table_files WHERE file_path IN (:paths*)"
+_TAKE = "DELETE FROM temporary_files WHERE file_path IN (:paths*) AND claimed_until = :token RETURNING file_path"
 _HORIZON = "UPDATE table_seq SET horizon_seq = :seq WHERE table_id = :table_id AND horizon_seq < :seq"
 _FAILED = """UPDATE temporary_files SET attempts = attempts + 1, claimed_until = :until
 WHERE file_path = :path AND claimed_until = :token"""
@@ -43,10 +42,14 @@ WHERE file_path = :path AND claimed_until = :token"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedFile:
+    """`file_id` and `retired_seq` are None where no file row knows the path; a retired row keeps both for as long as it exists."""
+
     path: str
     size_bytes: int
     table_id: int
     attempts: int
+    file_id: int | None
+    retired_seq: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,16 +85,19 @@ def claim_expired(registry: Registry, *, limit: int = BATCH, claim_us: int = CLA
         token = tx.now + claim_us
         if rows:
             tx.run(_CLAIM, {"until": token, "paths": [row[0] for row in rows]})
-    files = tuple(ClaimedFile(path=r[0], size_bytes=r[1], table_id=r[2], attempts=r[3]) for r in rows)
+    files = tuple(
+        ClaimedFile(path=path, size_bytes=size, table_id=table_id, attempts=attempts, file_id=file_id, retired_seq=retired_seq)
+        for path, size, table_id, attempts, file_id, retired_seq in rows
+    )
     return Claim(token=token, files=files)
 
 
 def finalize_deleted(registry: Registry, claim: Claim, paths: Sequence[str]) -> int:
     """The objects are gone: remove file rows, footers, statistics and queue entries together; how many were still ours."""
-    by_table: dict[int, list[str]] = defaultdict(list)
-    table_of = {f.path: f.table_id for f in claim.files}
+    by_table: dict[int, list[ClaimedFile]] = defaultdict(list)
+    claimed = {f.path: f for f in claim.files}
     for path in paths:
-        by_table[table_of[path]].append(path)
+        by_table[claimed[path].table_id].append(claimed[path])
     done = 0
     for table_id, own in sorted(by_table.items()):
         for start in range(0, len(own), BATCH):
@@ -111,17 +117,14 @@ def release_failed(registry: Registry, claim: Claim, paths: Sequence[str]) -> No
             tx.send(_FAILED, {"path": path, "token": claim.token, "until": tx.now + pause})
 
 
-def _finalize(tx: Transaction, table_id: int, paths: list[str], token: int) -> int:
-    ours = [row[0] for row in tx.query(_OURS, {"paths": paths, "token": token})]
-    if not ours:
-        return 0
-    rows = tx.query(_FILE_IDS, {"paths": ours})
-    ids = [row[0] for row in rows]
-    tx.send("DELETE FROM partition_metadata WHERE file_path IN (:paths*)", {"paths": ours})
-    if ids:
-        tx.send("DELETE FROM file_columns WHERE file_id IN (:ids*)", {"ids": ids})
-        delete_ranges(tx, table_id, ids)
+def _finalize(tx: Transaction, table_id: int, files: Sequence[ClaimedFile], token: int) -> int:
+    """Whoever takes the queue entry away under the claim's token owns the rest."""
+    taken = {row[0] for row in tx.query(_TAKE, {"paths": [f.path for f in files], "token": token})}
+    rows = sorted((f.file_id, f.retired_seq or 0, f.path) for f in files if f.file_id is not None and f.path in taken)
+    if rows:
+        ids = [row[0] for row in rows]
+        tx.send("DELETE FROM partition_metadata WHERE file_path IN (:paths*)", {"paths": [row[2] for row in rows]})
+        delete_statistics(tx, table_id, ids)
         tx.send("DELETE FROM table_files WHERE id IN (:ids*)", {"ids": ids})
         tx.send(_HORIZON, {"seq": max(row[1] for row in rows), "table_id": table_id})
-    tx.send("DELETE FROM temporary_files WHERE file_path IN (:paths*)", {"paths": ours})
-    return len(ours)
+    return len(taken)

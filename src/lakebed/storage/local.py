@@ -147,7 +147,8 @@ class LocalStorage:
         return self._walk(self._canonical_directory(directory))
 
     def remove_empty_directories(self, paths: Sequence[str]) -> list[str]:
-        candidates = {directory for path in paths for directory in self._list_own_directories(path)}
+        one_each = {path.rpartition("/")[0]: path for path in paths}.values()  # neighbours share their directories
+        candidates = {directory for path in one_each for directory in self._list_own_directories(path)}
         with DirectoryCursor(self.paths.root) as cursor:
             return [directory for directory in sorted(candidates, reverse=True) if _remove_if_empty(cursor, directory)]
 
@@ -166,7 +167,7 @@ class LocalStorage:
         return location
 
     def _resolve_deletable(self, path: str) -> str:
-        return self.paths.require_deletable(self.canonical(path))
+        return self.paths.require_not_marker(self.canonical(path))
 
     def _read(self, path: str, offset: int, length: int) -> bytes:
         with DirectoryCursor(self.paths.root) as cursor:

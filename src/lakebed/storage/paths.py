@@ -201,8 +201,11 @@ class PathManager:
         return directory
 
     def require_deletable(self, path: str) -> str:
-        """Canonical, and not the marker: without it the warehouse has no identity."""
-        location = self.canonical(path)
+        """Canonical, and not the marker."""
+        return self.require_not_marker(self.canonical(path))
+
+    def require_not_marker(self, location: str) -> str:
+        """Refuses the marker alone: without it the warehouse has no identity."""
         if location == self.marker:
-            raise _refused(path, "it is the warehouse's own marker")
+            raise _refused(location, "it is the warehouse's own marker")
         return location
