@@ -26,6 +26,9 @@ _ADVANCE = """ ON CONFLICT (component, table_id) DO UPDATE
 SET seq = excluded.seq, epoch = excluded.epoch, needs_refresh = excluded.needs_refresh, updated_at = excluded.updated_at
 WHERE subscriber_cursor.epoch <= excluded.epoch AND subscriber_cursor.seq <= excluded.seq"""
 _ALL = "SELECT component, table_id, seq, epoch, needs_refresh FROM subscriber_cursor"
+_LETTERS = """SELECT id, component, table_id, seq, attempts, error, at, resolved_at FROM dead_letter
+WHERE (CAST(:table_id AS bigint) IS NULL OR table_id = :table_id) AND (:open_only = 0 OR resolved_at IS NULL)
+ORDER BY id DESC LIMIT :limit"""
 _SET = """INSERT INTO astha_state (key, value, updated_at) VALUES (:key, :value, :now)
 ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at"""
 _RESOLVE = """UPDATE dead_letter SET resolved_at = :now WHERE component = :component AND table_id = :table_id AND resolved_at IS NULL"""
@@ -163,12 +166,7 @@ def list_dead_letters(
     reader: Registry | Reader | Transaction, *, table_id: int | None = None, open_only: bool = False, limit: int = 100
 ) -> list[DeadLetter]:
     """Newest first."""
-    rows = reader.query(
-        f"""SELECT id, component, table_id, seq, attempts, error, at, resolved_at FROM dead_letter
-WHERE (CAST(:table_id AS bigint) IS NULL OR table_id = :table_id) {"AND resolved_at IS NULL" if open_only else ""}
-ORDER BY id DESC LIMIT :limit""",
-        {"table_id": table_id, "limit": limit},
-    )
+    rows = reader.query(_LETTERS, {"table_id": table_id, "open_only": int(open_only), "limit": limit})
     return [_letter(row) for row in rows]
 
 
