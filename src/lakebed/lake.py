@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack
 
 from lakebed import admin, writing
 from lakebed.core.errors import InvalidValueError
@@ -224,17 +224,21 @@ class Lake:
         begin: datetime | None = None,
         end: datetime | None = None,
         where: str | None = None,
-        as_of: int | datetime | None = None,
+        as_of: int | datetime | Literal["snapshot"] | None = None,
         instance: str | None = None,
         columns: Sequence[str] | None = None,
         fresh: bool = False,
     ) -> DataFrame:
-        """Rows with event time in `[begin, end)` that satisfy `where`; `fresh` first builds what is stale of a view set."""
+        """Rows with event time in `[begin, end)` that satisfy `where`; `fresh` first builds what is stale of a view set.
+
+        `as_of` is a time, a journal number or a snapshot; "snapshot" seals what is pending and reads what every other engine reads then.
+        """
         from lakebed.pipeline.read import read
 
         if fresh and self.table(name).row.kind == "view_set":
             self.materialize(name, upstream=True).raise_failed()
-        return read(self.context, name, begin=begin, end=end, where=where, as_of=as_of, instance=instance, columns=columns)
+        then = self.snapshot(name) if as_of == "snapshot" else as_of
+        return read(self.context, name, begin=begin, end=end, where=where, as_of=then, instance=instance, columns=columns)
 
     def sql(self, text: str, *, as_of: datetime | None = None) -> DataFrame:
         """A query over lake tables under their names, on one snapshot of the registry."""

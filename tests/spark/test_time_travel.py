@@ -77,6 +77,16 @@ def test_every_snapshot_reads_as_it_was(publishing: Lake) -> None:
     assert publishing.read(ORDERS, as_of=first.snapshot_id, where="id < 3").count() == 3
 
 
+def test_a_reader_that_asks_for_the_current_snapshot_seals_what_is_pending(publishing: Lake) -> None:
+    publishing.configure(ORDERS, snapshot={"trigger": "query"})
+    publishing.insert(ORDERS, orders(publishing.spark, 0, 7))
+    assert publishing.drain(60)
+    assert publishing.snapshots(ORDERS) == []
+
+    assert publishing.read(ORDERS, as_of="snapshot").count() == 7
+    assert publishing.snapshots(ORDERS)[-1].rows == 7
+
+
 def test_a_snapshot_that_is_not_kept_is_refused_and_the_nearest_named(publishing: Lake) -> None:
     first = publishing.insert(ORDERS, orders(publishing.spark, 0, 2), metadata_mode="sync")
     second = publishing.insert(ORDERS, orders(publishing.spark, 2, 2), metadata_mode="sync")

@@ -17,7 +17,7 @@ from lakebed.astha.survey import survey
 from lakebed.core.errors import LakebedError, LeaseHeldError, LeaseLostError, UnavailableError
 from lakebed.registry.deliveries import list_parked, request_retry, save_progress, start_incarnation
 from lakebed.registry.journal import read_ends
-from lakebed.registry.leases import Lease, acquire_lease, release_lease, renew_lease
+from lakebed.registry.leases import Lease, acquire_lease, find_holder, release_lease, renew_lease
 from lakebed.registry.restore import restore_programs
 
 if TYPE_CHECKING:
@@ -154,6 +154,8 @@ class Astha:
 
     def _acquire(self) -> bool:
         try:
+            if find_holder(self._registry, LEASE) is not None:  # a read: those who stand by must not queue with the writers
+                return False
             self._lease = acquire_lease(self._registry, LEASE, owner=self._owner, ttl_us=self._ttl_us)
         except LeaseHeldError:
             return False
