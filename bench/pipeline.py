@@ -76,7 +76,7 @@ def main() -> None:
 @contextmanager
 def new_lake(place: Path) -> Iterator[Lake]:
     place.mkdir(parents=True)
-    with connect(f"sqlite:///{place}/lake.db", warehouse=str(place / "warehouse"), spark_options=SPARK) as lake:
+    with connect(f"sqlite:///{place}/lake.db", warehouse=str(place / "warehouse"), spark_options=SPARK, service="off") as lake:
         yield lake
 
 
@@ -173,7 +173,7 @@ def plan(place: Path, scale: Scale) -> Iterator[dict[str, object]]:
     for files in scale.plan:
         root = place / str(files)
         root.mkdir(parents=True)
-        with connect(f"sqlite:///{root}/lake.db", warehouse=str(root / "warehouse")) as lake:
+        with connect(f"sqlite:///{root}/lake.db", warehouse=str(root / "warehouse"), service="off") as lake:
             assert isinstance(lake.storage, LocalStorage)
             adapter.create_table(lake)
             adapter.fill(lake, files)
