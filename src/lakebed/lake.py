@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from lakebed.compaction.planning import CompactOptions
     from lakebed.core.rows import Tables
     from lakebed.core.times import Clock
+    from lakebed.iceberg.repairing import Repair
+    from lakebed.iceberg.results import Advanced
     from lakebed.pipeline.context import Context, MetadataMode
     from lakebed.pipeline.explain import Explanation
     from lakebed.pipeline.insert import Mode
@@ -325,6 +327,12 @@ class Lake:
         from lakebed.compaction import CompactionOptions, compact
 
         return compact(self.registry, self.storage, name, CompactionOptions(**options), engines=self._engines, dry_run=dry_run)
+
+    def repair(self, name: str, how: Repair = "refresh") -> Advanced | None:
+        """Make the Iceberg table equal to the registry again: by comparing, by rebuilding, or by settling a foreign commit."""
+        from lakebed.iceberg.repairing import repair_table
+
+        return repair_table(self.registry, self.storage, self.table(name).table_id, how)
 
     def rollback(self, name: str, snapshot_id: int) -> Published:
         """Make the rows of a kept snapshot the table's rows again, as a new commit; what is there now stays in its own snapshots."""

@@ -109,6 +109,18 @@ def test_astha_tells_who_runs_it_and_what_is_parked(shell: Shell) -> None:
     assert shell.run("astha", "retry", "nobody", NAME).exit_code == 1
 
 
+def test_a_table_whose_metadata_was_lost_is_repaired(shell: Shell, tmp_path: Path) -> None:
+    shell.json("snapshots", "create", NAME)
+    for path in (tmp_path / "warehouse").rglob("metadata/*.metadata.json"):
+        path.write_bytes(b"torn")
+    assert shell.run("check").exit_code == 3
+
+    assert shell.json("repair", NAME)["changed"] is True
+
+    assert shell.run("check").exit_code == 0, shell.run("check").output
+    assert shell.run("repair", NAME, "--how", "pray").exit_code == 1
+
+
 def test_an_unknown_table_is_refused_without_a_traceback(shell: Shell) -> None:
     for words in (["snapshots", "list"], ["compact", "plan"], ["partitions", "list"]):
         done = shell.run(*words, "shop.nothing")

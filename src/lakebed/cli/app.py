@@ -9,7 +9,7 @@ from rich.table import Table
 
 from lakebed.cli.files import files
 from lakebed.cli.partitions import partitions
-from lakebed.cli.running import astha, config, serve
+from lakebed.cli.running import astha, config, repair, serve
 from lakebed.cli.snapshots import snapshots
 from lakebed.cli.terminal import EXIT_DRIFT, URL, WAREHOUSE, AsJson, Url, Warehouse, errors, opened, out, print_json
 from lakebed.cli.upkeep import clean, compaction
@@ -28,6 +28,7 @@ app.add_typer(clean, name="clean")
 app.add_typer(astha, name="astha")
 app.add_typer(config, name="config")
 app.command()(serve)
+app.command()(repair)
 
 
 @app.command()

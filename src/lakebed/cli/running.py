@@ -27,6 +27,23 @@ def serve(registry: Url = URL, warehouse: Warehouse = WAREHOUSE) -> None:
         out().print("stopping")
 
 
+def repair(
+    table: TableName,
+    how: Annotated[str, typer.Option("--how", help="refresh, rebuild, adopt_foreign or discard_foreign")] = "refresh",
+    registry: Url = URL,
+    warehouse: Warehouse = WAREHOUSE,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Make a table's Iceberg metadata equal to the registry again. Example: lakebed repair shop.orders --how discard_foreign."""
+    with opened(registry, warehouse) as lake:
+        done = lake.repair(table, how)  # type: ignore[arg-type] # any other word is refused there
+    if as_json:
+        print_json({"table": table, "how": how, "changed": done is not None, "snapshot_id": None if done is None else done.snapshot_id})
+    else:
+        out().print(f"{table} was as it should be" if done is None else f"{table} stands at group {done.group} again")
+
+
 @astha.command("status")
 def status(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, as_json: AsJson = False) -> None:
     """How far each component has come, and who runs them. Example: lakebed astha status."""
