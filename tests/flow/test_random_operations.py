@@ -150,7 +150,7 @@ def assert_equal(lake: Lake, place: Path) -> None:
     assert [str(f) for f in lake.check(deep=True).findings if f.severity != "info"] == []
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_a_sample_of_random_operations_with_faults_leaves_no_difference(url: str, tmp_path: Path, seed: int) -> None:
     walk(url, tmp_path / "warehouse", seed=seed, count=SAMPLE)
 
