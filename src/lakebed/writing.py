@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import logging
 import secrets
+import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypedDict
 
 from lakebed.core import fingerprints
-from lakebed.core.errors import FileConflictError, LakebedError, NotIcebergReadyError, OperationConflictError, OutcomeUnknownError
+from lakebed.core.errors import (
+    ConflictError,
+    FileConflictError,
+    LakebedError,
+    NotIcebergReadyError,
+    OperationConflictError,
+    OutcomeUnknownError,
+)
 from lakebed.core.ids import make_op_id
 from lakebed.core.names import GLOBAL_INSTANCE
 from lakebed.core.partitions import NewPartition
@@ -17,7 +26,7 @@ from lakebed.core.transforms import resolve_transforms
 from lakebed.parquet.capture import CapturedFile, capture, capture_foreign
 from lakebed.parquet.inspect import Wanted
 from lakebed.parquet.preflight import find_obstacles, list_path_fields
-from lakebed.registry.operations import Operation, finish_rollback, open_operation, start_rollback
+from lakebed.registry.operations import Operation, finish_rollback, open_operation, renew_operation, start_rollback
 from lakebed.registry.orphans import list_swept
 from lakebed.registry.publish import Published, publish_partition
 from lakebed.registry.retire import DEFAULT_GRACE_US
@@ -30,6 +39,11 @@ if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import LakeTable
     from lakebed.storage.access import Storage
+
+
+logger = logging.getLogger(__name__)
+
+_RENEWALS_PER_LEASE = 3
 
 
 class RegisterOptions(TypedDict, total=False):
@@ -184,3 +198,26 @@ def _partition(table: LakeTable, captured: Sequence[CapturedFile], *, insert_ran
         insert_range=insert_range,
         event_range=(min(low for low, _ in known), max(high for _, high in known)) if complete else None,
     )
+
+
+@contextmanager
+def kept_alive(registry: Registry, op_id: str, lease_us: int) -> Iterator[None]:
+    """Renews the lease for as long as the block runs; a registry that is away is asked again, a lost operation is not."""
+    done = threading.Event()
+
+    def beat() -> None:
+        while not done.wait(lease_us / 1e6 / _RENEWALS_PER_LEASE):
+            try:
+                renew_operation(registry, op_id, lease_us=lease_us)
+            except ConflictError:
+                return
+            except LakebedError as exc:
+                logger.warning("a lease could not be renewed", extra={"action": "renew", "op_id": op_id, "reason": str(exc)})
+
+    thread = threading.Thread(target=beat, name=f"lakebed-heartbeat-{op_id[-6:]}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

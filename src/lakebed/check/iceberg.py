@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.check.iceberg_tree import Entry, Tree, TreeError, read_pointers, read_tree
 from lakebed.check.scan import Pass, Rule
 from lakebed.core.names import TableName
+from lakebed.core.orphans import Needed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,18 +162,8 @@ def _check_needed(scan: Scan, table: _Table, tree: Tree) -> Iterator[Finding]:
             yield NEEDED.broken(table.name, path, message)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
-    """Metadata files that the tables' pointers reach now. Below `unsure` nothing can be told, so all of it counts as needed."""
-
-    paths: frozenset[str]
-    unsure: tuple[str, ...]
-
-    def holds(self, path: str) -> bool:
-        return path in self.paths or path.startswith(self.unsure)
-
-
-def find_reach(scan: Scan) -> Reach:
+def find_reach(scan: Scan) -> Needed:
+    """Metadata files that the tables' pointers reach now."""
     storage = scan.require_storage()
     pointers = read_pointers(scan)
     paths: set[str] = set()
@@ -185,7 +176,7 @@ def find_reach(scan: Scan) -> Reach:
             paths.update(read_tree(storage, location).list_reachable())
         except TreeError:  # other rules tell it
             unsure.append(storage.paths.metadata_directory(table_id, TableName(database, name)) + "/")
-    return Reach(paths=frozenset(paths), unsure=tuple(unsure))
+    return Needed(paths=frozenset(paths), unsure=tuple(unsure))
 
 
 LONG_PASSES = (Pass(rules=(POINTER, TREE, GROUP, FILES, TOTALS, HISTORY, NEEDED), over="tables", find=find_drift),)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -16,11 +15,11 @@ from lakebed.core.errors import ConflictError, LakebedError, OutcomeUnknownError
 from lakebed.core.partitions import NewPartition
 from lakebed.parquet.row_reading import RowSum, Source, sum_files
 from lakebed.parquet.shaping import Shape
-from lakebed.registry.operations import DEFAULT_LEASE_US, Operation, open_operation, renew_operation
+from lakebed.registry.operations import DEFAULT_LEASE_US, Operation, open_operation
 from lakebed.registry.publish import publish_partition
 from lakebed.registry.small_files import COMPACT
 from lakebed.registry.view_sets import guard_files
-from lakebed.writing import new_op_id, roll_back
+from lakebed.writing import kept_alive, new_op_id, roll_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_RENEWALS_PER_LEASE = 3
 _SHOWN_CHARS = 1000
 
 
@@ -177,7 +175,7 @@ def _operation(registry: Registry, storage: Storage, run: RunPlan, *, kind: str,
     work = _Work(operation, directory)
     error = "nothing was published"
     try:
-        with _heartbeat(registry, op_id, lease_us):
+        with kept_alive(registry, op_id, lease_us):
             yield work
     except OutcomeUnknownError:
         work.is_published = True  # nobody knows: nothing here may undo it
@@ -200,26 +198,3 @@ def _undo(registry: Registry, storage: Storage, run: RunPlan, work: _Work, *, er
     except LakebedError as exc:
         extra = {"action": "roll_back", "table": str(run.table.name), "op_id": work.operation.op_id, "reason": str(exc)}
         logger.warning("a failed rewrite could not be undone yet; recovery will", extra=extra)
-
-
-@contextmanager
-def _heartbeat(registry: Registry, op_id: str, lease_us: int) -> Iterator[None]:
-    """Renews the lease for as long as the block runs; a registry that is away is asked again, a lost operation is not."""
-    done = threading.Event()
-
-    def beat() -> None:
-        while not done.wait(lease_us / 1e6 / _RENEWALS_PER_LEASE):
-            try:
-                renew_operation(registry, op_id, lease_us=lease_us)
-            except ConflictError:
-                return
-            except LakebedError as exc:
-                logger.warning("a lease could not be renewed", extra={"action": "renew", "op_id": op_id, "reason": str(exc)})
-
-    thread = threading.Thread(target=beat, name=f"lakebed-heartbeat-{op_id[-6:]}", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()

@@ -67,7 +67,7 @@ def upper_bound(kind: Primitive, value: Value) -> bytes | None:
     if encoded is None or len(encoded) <= MAX_BOUND_BYTES:
         return encoded
     cut = encoded[:MAX_BOUND_BYTES]
-    return _next_text(cut.decode(errors="ignore")) if kind.name == "string" else _next_bytes(cut)
+    return next_text(cut.decode(errors="ignore")) if kind.name == "string" else next_bytes(cut)
 
 
 def coordinate(kind: Primitive, value: Value) -> float | None:
@@ -143,7 +143,7 @@ def _encode_decimal(kind: Primitive, value: Value) -> bytes:
     return (unscaled + _SIGN_128).to_bytes(16, "big")
 
 
-def _next_text(text: str) -> bytes | None:
+def next_text(text: str) -> bytes | None:
     """The shortest text that sorts after everything starting with `text`."""
     for end in range(len(text), 0, -1):
         code = ord(text[end - 1]) + 1
@@ -154,6 +154,6 @@ def _next_text(text: str) -> bytes | None:
     return None
 
 
-def _next_bytes(cut: bytes) -> bytes | None:
+def next_bytes(cut: bytes) -> bytes | None:
     stripped = cut.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

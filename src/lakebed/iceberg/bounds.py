@@ -7,6 +7,7 @@ from datetime import date, datetime
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING
 
+from lakebed.core.bounds import next_bytes, next_text
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.times import EPOCH, MICROSECOND
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 MAX_LENGTH = 16
 _EPOCH_DAY = date(1970, 1, 1)
-_FIRST_SURROGATE, _LAST_SURROGATE, _LAST_CODE_POINT = 0xD800, 0xDFFF, 0x10FFFF
 _WIDE = Context(prec=80)
 _PACKED = {"int": "<i", "date": "<i", "long": "<q", "timestamp": "<q", "timestamptz": "<q", "float": "<f", "double": "<d"}
 
@@ -49,9 +49,9 @@ def lower_bound(kind: Primitive, value: Value) -> bytes:
 def upper_bound(kind: Primitive, value: Value) -> bytes | None:
     """At least the value; None when nothing greater of that length exists."""
     if kind.name == "string" and isinstance(value, str) and len(value) > MAX_LENGTH:
-        return _next_text(value[:MAX_LENGTH])
+        return next_text(value[:MAX_LENGTH])
     if kind.name == "binary" and isinstance(value, bytes) and len(value) > MAX_LENGTH:
-        return _next_bytes(value[:MAX_LENGTH])
+        return next_bytes(value[:MAX_LENGTH])
     return encode(kind, 0.0 if isinstance(value, float) and value == 0.0 else value)
 
 
@@ -81,18 +81,3 @@ def _decimal(kind: Primitive, value: Decimal) -> bytes:
     unscaled = int(value.scaleb(kind.scale, _WIDE).to_integral_value(context=_WIDE))
     size = (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1
     return unscaled.to_bytes(size, "big", signed=True)
-
-
-def _next_text(text: str) -> bytes | None:
-    for end in range(len(text), 0, -1):
-        code = ord(text[end - 1]) + 1
-        if _FIRST_SURROGATE <= code <= _LAST_SURROGATE:
-            code = _LAST_SURROGATE + 1
-        if code <= _LAST_CODE_POINT:
-            return (text[: end - 1] + chr(code)).encode()
-    return None
-
-
-def _next_bytes(cut: bytes) -> bytes | None:
-    stripped = cut.rstrip(b"\xff")
-    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

@@ -9,16 +9,15 @@ from lakebed.core.errors import CorruptionError, FileMissingError
 from lakebed.core.names import TableName
 from lakebed.core.orphans import Needed
 from lakebed.iceberg.catalog import open_catalog
-from lakebed.iceberg.locations import from_uri
 from lakebed.iceberg.manifest_store import ManifestStore
 from lakebed.iceberg.opening import TableOpener
+from lakebed.iceberg.sweeping import list_reachable
 from lakebed.registry.lake_tables import list_all_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakebed.core.rows import Tables
-    from lakebed.iceberg.opening import Base
     from lakebed.registry.engine import Registry
     from lakebed.storage.access import Storage
 
@@ -42,16 +41,7 @@ def _list_reached(opener: TableOpener, store: ManifestStore, table: Tables) -> I
     name = TableName(table.database, table.name)
     base = opener.find(name) if table.dropped_at is None else None
     if base is not None:
-        yield from _list_below(base, store)
+        yield from list_reachable(store, base)
     elif table.committed_group:  # dropped, or its pointer is lost: its history may still be wanted
         message = f"the pointer of {name} is lost"
         raise CorruptionError(message)
-
-
-def _list_below(base: Base, store: ManifestStore) -> Iterator[str]:
-    yield from_uri(base.location)
-    for entry in base.metadata.metadata_log:
-        yield from_uri(entry.metadata_file)
-    for snapshot in base.metadata.snapshots:
-        yield from_uri(snapshot.manifest_list)
-        yield from (from_uri(manifest.manifest_path) for manifest in store.load_list(snapshot.manifest_list))

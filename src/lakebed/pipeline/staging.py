@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import ConflictError, LakebedError, OperationConflictError, OutcomeUnknownError, StorageUnavailableError
-from lakebed.registry.operations import DEFAULT_LEASE_US, Operation, open_operation, renew_operation
-from lakebed.writing import new_op_id, roll_back
+from lakebed.registry.operations import DEFAULT_LEASE_US, Operation, open_operation
+from lakebed.writing import kept_alive, new_op_id, roll_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_RENEWALS_PER_LEASE = 3
 _SHOWN_CHARS = 1000
 
 
@@ -74,7 +72,7 @@ def staging(
     work = Staging(table, operation, directory)
     work.timings["intent"] = time.perf_counter() - started
     try:
-        with _heartbeat(context, op_id, lease_us):
+        with kept_alive(context.registry, op_id, lease_us):
             yield work
     except OutcomeUnknownError:
         raise
@@ -117,26 +115,3 @@ def _undo(context: Context, work: Staging, *, error: str) -> None:
     except LakebedError as exc:
         extra = {"action": "roll_back", "table": str(work.table.name), "op_id": work.operation.op_id, "reason": str(exc)}
         logger.warning("a failed write could not be undone yet; recovery will", extra=extra)
-
-
-@contextmanager
-def _heartbeat(context: Context, op_id: str, lease_us: int) -> Iterator[None]:
-    """Renews the lease for as long as the block runs; a registry that is away is asked again, a lost operation is not."""
-    done = threading.Event()
-
-    def beat() -> None:
-        while not done.wait(lease_us / 1e6 / _RENEWALS_PER_LEASE):
-            try:
-                renew_operation(context.registry, op_id, lease_us=lease_us)
-            except ConflictError:
-                return
-            except LakebedError as exc:
-                logger.warning("a lease could not be renewed", extra={"action": "renew", "op_id": op_id, "reason": str(exc)})
-
-    thread = threading.Thread(target=beat, name=f"lakebed-heartbeat-{op_id[-6:]}", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
