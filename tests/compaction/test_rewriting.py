@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import tempfile
+import threading
 from collections import Counter
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,8 @@ from lakebed.core.schema import Schema
 from lakebed.core.types import Field, Primitive
 from lakebed.parquet.arrow_schema import from_arrow, to_arrow, to_arrow_nullable
 from lakebed.parquet.inspect import Wanted
-from lakebed.parquet.rewriting import Recipe, Rewritten, choose_dictionaries, rewrite_files
+from lakebed.parquet.packing import choose_dictionaries
+from lakebed.parquet.rewriting import Recipe, Rewritten, rewrite_files
 from lakebed.parquet.row_hash import sum_rows
 from lakebed.parquet.row_reading import RowSum, Source, sum_file, sum_files
 from lakebed.parquet.shaping import Shape
@@ -92,17 +95,26 @@ def test_many_files_become_few_of_the_target_size_with_the_same_rows(storage: St
 
 
 def test_field_ids_statistics_and_codec_are_kept(storage: Storage) -> None:
-    sources = [write(storage, n, numbers(n * 10, 10)) for n in range(3)]
+    sources = [write(storage, n, numbers(n * 100, 100)) for n in range(3)]
 
     (captured,) = rewrite(storage, sources, NUMBERS, compression="zstd").files
 
     file = pq.ParquetFile(captured.file.path)
     assert [int(f.metadata[b"PARQUET:field_id"]) for f in file.schema_arrow] == [1, 2, 3]
     group = file.metadata.row_group(0)
-    assert {group.column(n).compression for n in range(3)} == {"ZSTD"}
-    assert (group.column(0).statistics.min, group.column(0).statistics.max, group.column(0).statistics.null_count) == (0, 29, 0)
+    assert {group.column(n).compression for n in (0, 2)} == {"ZSTD"}
+    assert (group.column(0).statistics.min, group.column(0).statistics.max, group.column(0).statistics.null_count) == (0, 299, 0)
     assert group.column(0).has_column_index
     assert [c.field_id for c in captured.file.columns] == [1, 2, 3]
+
+
+def test_a_column_that_its_codec_makes_no_smaller_is_stored_without(storage: Storage) -> None:
+    sources = [write(storage, n, numbers(n * 1000, 1000)) for n in range(3)]
+
+    (captured,) = rewrite(storage, sources, NUMBERS, compression="snappy").files
+
+    group = pq.ParquetFile(captured.file.path).metadata.row_group(0)
+    assert [group.column(n).compression for n in range(3)] == ["SNAPPY", "UNCOMPRESSED", "SNAPPY"]
 
 
 def test_columns_whose_values_repeat_get_a_dictionary_and_others_do_not() -> None:
@@ -207,9 +219,21 @@ def test_a_file_summed_by_columns_is_the_same_as_summed_by_rows(storage: Storage
 
 def test_a_cancelled_rewrite_gives_nothing_and_leaves_no_thread(storage: Storage) -> None:
     sources = [write(storage, n, numbers(n * 100, 100)) for n in range(100)]
-    asked = iter([False, True])
+    asked = chain([False], repeat(object=True))
 
     assert rewrite_files(storage, sources, recipe(storage, NUMBERS, target_bytes=2000), cancelled=lambda: next(asked)) is None
+
+
+def test_a_lane_that_fails_takes_the_others_along(storage: Storage) -> None:
+    sources = [write(storage, n, numbers(n * 1000, 1000)) for n in range(60)]
+    target = sum(s.size_bytes for s in sources) // 8
+    Path(sources[-1].path).write_bytes(b"PAR1")
+    before = threading.active_count()
+
+    with pytest.raises(FileChangedError, match="part-00059"):
+        rewrite(storage, sources, NUMBERS, target_bytes=target, compression="snappy")
+
+    assert threading.active_count() == before
 
 
 @pytest.mark.parametrize("damage", ["cut", "longer", "garbled", "another"])

@@ -129,8 +129,13 @@ def require_target(target_bytes: int) -> int:
     return target_bytes
 
 
-def count_outputs(size_bytes: float, *, target_bytes: int) -> int:
-    """Into how many files so much is packed: each within 75 to 180 % of the target, wherever there is enough for one."""
+def count_outputs(size_bytes: float, *, target_bytes: int, planned: int = 0) -> int:
+    """Into how many files so much is packed: each within 75 to 180 % of the target, wherever there is enough for one.
+
+    A number that was planned stays as long as it keeps to that.
+    """
+    if planned and _LEAST_SHARE * target_bytes <= size_bytes / planned <= _MOST_SHARE * target_bytes:
+        return planned
     count = max(1, -int(-size_bytes // target_bytes))
     if count > 1 and size_bytes / count < _LEAST_SHARE * target_bytes and size_bytes / (count - 1) <= _MOST_SHARE * target_bytes:
         return count - 1

@@ -1,14 +1,19 @@
 """Rewriting in this process: many files become few, read, written and read back at once, in memory that does not grow with them.
 
-Three stages overlap: reading threads decode and sum up what they read, the caller's thread encodes and writes, and each finished
-file is made durable, hashed and read back while the next one is written.
+A few files are read ahead by threads that decode and sum up, while the caller's thread encodes and writes. What becomes many files is
+divided into lanes, each of which does both for its own share: rows never change threads there. Either way a finished file is made
+durable, hashed and read back while the next one is written.
 """
 
 from __future__ import annotations
 
+import threading
+from bisect import bisect_right
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -19,8 +24,8 @@ import pyarrow.parquet as pq
 from lakebed.core.compaction import count_outputs
 from lakebed.parquet.capture import CapturedFile, capture
 from lakebed.parquet.inspect import PYARROW_ERRORS
+from lakebed.parquet.packing import Packing, choose_packing
 from lakebed.parquet.row_reading import PORTION_BYTES, WHOLE_BYTES, Portion, Reader, RowSum, Source, sum_file
-from lakebed.parquet.shaping import list_leaf_paths
 from lakebed.storage.faults import translated
 
 if TYPE_CHECKING:
@@ -30,11 +35,12 @@ if TYPE_CHECKING:
     from lakebed.parquet.shaping import Shape
     from lakebed.storage.access import Storage
 
-ROW_GROUP_BYTES = 32 << 20  # of rows in memory
+ROW_GROUP_BYTES = 16 << 20  # of rows in memory, shared by the lanes
 SORT_BYTES = 256 << 20
-_SAMPLE_ROWS = 5_000
-_ZSTD_LEVEL = 3
-_CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}  # as pyarrow calls them
+_LANES = 2
+_AHEAD = 2  # portions that are read while one is written, where there is one lane
+_PROBE_ROWS = 100_000  # few rows pack worse than a whole row group: the number of files would be guessed too high
+_LANE_OUTPUTS = 2  # of a lane, at the least: with one, a wrong guess of its size would show
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +60,9 @@ class Recipe:
     sort_by: tuple[str, ...] = ()
     sort_bytes: int = SORT_BYTES
     whole_bytes: int = WHOLE_BYTES
+    row_group_bytes: int = ROW_GROUP_BYTES
+    packing: Packing | None = None  # chosen by the first rows unless given
+    planned: int = 0  # files, where their number was guessed before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +76,80 @@ class Rewritten:
 
 def rewrite_files(storage: Storage, sources: Sequence[Source], recipe: Recipe, *, cancelled: Callable[[], bool]) -> Rewritten | None:
     """The rows of all sources in files of about the target's size. None when it was cancelled: what is written so far is the caller's."""
-    before, whole = RowSum(), sum(source.size_bytes for source in sources)
-    portion_bytes = min(PORTION_BYTES, max(1, recipe.target_bytes // 8))
-    reader = Reader(storage, recipe.shape, whole_bytes=recipe.whole_bytes, portion_bytes=portion_bytes)
-    with reader, _Output(storage, recipe, whole) as output:
-        for portion in _arrange(reader.read(sources), recipe, whole):
+    lanes = _plan_lanes(storage, sources, recipe)
+    if len(lanes) == 1:
+        return _rewrite_share(storage, sources, lanes[0], ahead=_AHEAD, stops=cancelled)
+    stopped = threading.Event()
+    with ThreadPoolExecutor(len(lanes), thread_name_prefix="lakebed-lane") as pool:
+        work = partial(_rewrite_share, storage, stops=lambda: stopped.is_set() or cancelled())
+        running = [pool.submit(work, own, lane) for own, lane in zip(_divide(sources, lanes), lanes, strict=True)]
+        try:
+            done = [future.result() for future in running]
+        finally:
+            stopped.set()  # a lane that failed takes the others along
+    return _add_up(done)
+
+
+def write_portions(
+    storage: Storage, portions: Iterable[Portion], recipe: Recipe, *, whole: int, cancelled: Callable[[], bool]
+) -> Rewritten | None:
+    """The same for rows that somebody else reads; `whole` is how many bytes of old files they stand for in all."""
+    before = RowSum()
+    with _Output(storage, recipe, whole) as output:
+        for portion in _arrange(portions, recipe, whole):
             if cancelled():
                 return None
             before += portion.found
             output.add(portion)
         written = output.finish()
     return Rewritten(files=tuple(file for file, _ in written), before=before, after=sum((found for _, found in written), RowSum()))
+
+
+def _rewrite_share(
+    storage: Storage, sources: Sequence[Source], recipe: Recipe, *, ahead: int = 0, stops: Callable[[], bool]
+) -> Rewritten | None:
+    whole = sum(source.size_bytes for source in sources)
+    portion_bytes = min(PORTION_BYTES, max(1, recipe.target_bytes // 8))
+    with Reader(storage, recipe.shape, whole_bytes=recipe.whole_bytes, portion_bytes=portion_bytes, ahead=ahead) as reader:
+        return write_portions(storage, reader.read(sources), recipe, whole=whole, cancelled=stops)
+
+
+def _add_up(done: Sequence[Rewritten | None]) -> Rewritten | None:
+    found = [one for one in done if one is not None]
+    if len(found) < len(done):
+        return None
+    files = tuple(file for one in found for file in one.files)
+    return Rewritten(files=files, before=sum((one.before for one in found), RowSum()), after=sum((one.after for one in found), RowSum()))
+
+
+# -- lanes ------------------------------------------------------------------------------------
+
+
+def _plan_lanes(storage: Storage, sources: Sequence[Source], recipe: Recipe) -> list[Recipe]:
+    """A recipe for each lane. The first rows tell how to store them all, and whether they become files enough for more than one."""
+    whole, least = sum(source.size_bytes for source in sources), _LANES * _LANE_OUTPUTS
+    if whole < least * recipe.target_bytes or (recipe.sort_by and whole <= recipe.sort_bytes):
+        return [recipe]
+    with Reader(storage, recipe.shape, whole_bytes=recipe.whole_bytes, ahead=0) as reader:
+        first = next(iter(reader.read(sources)))
+    packing = choose_packing(first.rows, recipe.compression, sample_rows=_PROBE_ROWS)
+    expected = packing.row_bytes * first.rows.num_rows * whole / max(1, first.read_bytes)
+    outputs = count_outputs(expected, target_bytes=recipe.target_bytes)
+    lane = replace(recipe, packing=packing, row_group_bytes=recipe.row_group_bytes // _LANES)
+    return (
+        [replace(lane, planned=(outputs + n) // _LANES) for n in range(_LANES)] if outputs >= least else [replace(recipe, packing=packing)]
+    )
+
+
+def _divide(sources: Sequence[Source], lanes: Sequence[Recipe]) -> list[list[Source]]:
+    """Neighbours stay together; a share is as large as the files that it becomes are many."""
+    whole, seen = max(1, sum(source.size_bytes for source in sources)), 0
+    files = list(accumulate(lane.planned for lane in lanes))
+    shares: list[list[Source]] = [[] for _ in lanes]
+    for source in sources:
+        shares[bisect_right(files, seen * files[-1] // whole)].append(source)
+        seen += source.size_bytes
+    return shares
 
 
 # -- order ------------------------------------------------------------------------------------
@@ -130,14 +202,13 @@ class _Output:
     """Rows into files, the next one opened when a file has its share of what all files are going to have together."""
 
     def __init__(self, storage: Storage, recipe: Recipe, whole: int) -> None:
-        self._storage, self._recipe, self._whole = storage, recipe, whole
-        self._row_group_bytes = min(ROW_GROUP_BYTES, max(1, recipe.target_bytes // 4))
+        self._storage, self._recipe, self._whole, self._packing = storage, recipe, whole, recipe.packing
+        self._row_group_bytes = min(recipe.row_group_bytes, max(1, recipe.target_bytes // 4))
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = self._taken = self._closed_bytes = 0
         self._file: _OpenFile | None = None
-        self._dictionaries: list[str] | None = None
         self._finished: list[Future[tuple[CapturedFile, RowSum]]] = []
-        self._pool = ThreadPoolExecutor(2, thread_name_prefix="lakebed-finish")
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="lakebed-finish")
 
     def __enter__(self) -> Self:
         return self
@@ -166,10 +237,10 @@ class _Output:
         self._waiting, self._waiting_bytes = [], 0
         if rows is None or not rows.num_rows:
             return
-        if self._dictionaries is None:
-            self._dictionaries = choose_dictionaries(rows)
+        if self._packing is None:
+            self._packing = choose_packing(rows, self._recipe.compression)
         if self._file is None:
-            self._file = _OpenFile(self._storage, self._recipe, self._dictionaries)
+            self._file = _OpenFile(self._storage, self._recipe, self._packing)
         self._file.write(rows)
 
     def _has_its_share(self) -> bool:
@@ -178,7 +249,7 @@ class _Output:
             return False
         written = self._closed_bytes + self._file.size_bytes
         expected = written * max(1.0, self._whole / max(self._taken, 1))
-        left = count_outputs(expected, target_bytes=self._recipe.target_bytes) - len(self._finished)
+        left = count_outputs(expected, target_bytes=self._recipe.target_bytes, planned=self._recipe.planned) - len(self._finished)
         share = (expected - self._closed_bytes) / max(left, 1)
         return left > 1 and self._file.size_bytes + self._file.last_bytes / 2 >= share
 
@@ -192,24 +263,14 @@ class _Output:
 
 
 class _OpenFile:
-    def __init__(self, storage: Storage, recipe: Recipe, dictionaries: Sequence[str]) -> None:
+    def __init__(self, storage: Storage, recipe: Recipe, packing: Packing) -> None:
         self._storage, self._path = storage, recipe.new_path()
         self._is_local = storage.paths.warehouse.is_local
-        codec = _CODECS.get(recipe.compression, recipe.compression)
         with translated(self._path, doing="write"):
             if self._is_local:
                 Path(self._path).parent.mkdir(parents=True, exist_ok=True)
             self._sink = pa.OSFile(self._path, "wb") if self._is_local else pa.BufferOutputStream()
-            self._writer = pq.ParquetWriter(
-                self._sink,
-                recipe.shape.target,
-                compression=codec,
-                compression_level=_ZSTD_LEVEL if codec == "zstd" else None,
-                use_dictionary=list(dictionaries) or False,
-                write_page_index=True,
-                store_schema=False,
-                store_decimal_as_integer=True,
-            )
+            self._writer = pq.ParquetWriter(self._sink, recipe.shape.target, write_page_index=True, **packing.writer_options())
         self.size_bytes = self.last_bytes = 0
 
     def write(self, rows: pa.Table) -> None:
@@ -241,16 +302,3 @@ def _finish_file(storage: Storage, recipe: Recipe, path: str) -> tuple[CapturedF
         storage.sync(path)
     captured = capture(storage, path, recipe.shape.schema, wanted=recipe.wanted, partition_path=recipe.partition_path)
     return captured, sum_file(storage, captured.file.path, recipe.shape)
-
-
-def choose_dictionaries(rows: pa.Table) -> list[str]:
-    """Columns whose values repeat, judged by a sample: trying a dictionary on values that do not is most of the work of writing them."""
-    sample = rows.slice(0, _SAMPLE_ROWS)
-    return [leaf for f in rows.schema if _repeats(sample.column(f.name)) for leaf in list_leaf_paths(f)]
-
-
-def _repeats(column: pa.ChunkedArray) -> bool:
-    if pa.types.is_nested(column.type):
-        return True
-    distinct: int = pc.count_distinct(column, mode="only_valid").as_py()
-    return distinct * 2 <= len(column)

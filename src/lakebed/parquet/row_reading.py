@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 WHOLE_BYTES = 16 << 20  # a larger file is read in batches
 PORTION_BYTES = 4 << 20
 _PORTION_FILES = 32
-_AHEAD = 2  # portions that are read while one is taken
 _CHUNK_ROWS = 4096
 
 
@@ -79,11 +78,16 @@ def sum_files(storage: Storage, sources: Sequence[Source], shape: Shape) -> RowS
 
 
 class Reader:
-    """The rows of many files in their order, read a few portions ahead of whoever takes them."""
+    """The rows of many files in their order, decoded up to `ahead` portions ahead of whoever takes them, by as many threads.
 
-    def __init__(self, storage: Storage, shape: Shape, *, whole_bytes: int = WHOLE_BYTES, portion_bytes: int = PORTION_BYTES) -> None:
-        self._storage, self._shape, self._whole_bytes, self._portion_bytes = storage, shape, whole_bytes, portion_bytes
-        self._pool = ThreadPoolExecutor(_AHEAD, thread_name_prefix="lakebed-read")
+    Bytes are read by the taker's thread: what is little but calls would make the threads wait for each other.
+    """
+
+    def __init__(
+        self, storage: Storage, shape: Shape, *, whole_bytes: int = WHOLE_BYTES, portion_bytes: int = PORTION_BYTES, ahead: int = 2
+    ) -> None:
+        self._storage, self._shape, self._whole_bytes, self._portion_bytes, self._ahead = storage, shape, whole_bytes, portion_bytes, ahead
+        self._pool = ThreadPoolExecutor(max(1, ahead), thread_name_prefix="lakebed-read")
 
     def __enter__(self) -> Self:
         return self
@@ -99,8 +103,12 @@ class Reader:
                     yield waiting.popleft().result()
                 yield from _read_large(self._storage, batch[0], self._shape, self._portion_bytes)
                 continue
-            waiting.append(self._pool.submit(_read_portion, self._storage, batch, self._shape))
-            if len(waiting) > _AHEAD:
+            contents = (_read_bytes(self._storage, source) for source in batch)
+            if not self._ahead:
+                yield _decode_portion(batch, contents, self._shape)
+                continue
+            waiting.append(self._pool.submit(_decode_portion, batch, list(contents), self._shape))
+            if len(waiting) > self._ahead:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
@@ -119,17 +127,21 @@ class Reader:
             yield batch
 
 
-def _read_portion(storage: Storage, sources: Sequence[Source], shape: Shape) -> Portion:
-    tables = [_read_whole(storage, source) for source in sources]
+def _decode_portion(sources: Sequence[Source], contents: Iterable[bytes], shape: Shape) -> Portion:
+    tables = [_decode(source, content) for source, content in zip(sources, contents, strict=True)]
     rows = _join([shape.fit(table) for table in _join_alike(tables)])
     if rows.num_rows < _CHUNK_ROWS * len(sources):
         rows = rows.combine_chunks(memory_pool=_POOL)  # every step behind costs something per chunk
     return Portion(rows, sum(source.size_bytes for source in sources), _sum(rows, shape))
 
 
-def _read_whole(storage: Storage, source: Source) -> pa.Table:
+def _read_bytes(storage: Storage, source: Source) -> bytes:
     content = storage.read_range(source.path, 0, source.size_bytes + 1)
     _require_size(source, len(content))
+    return content
+
+
+def _decode(source: Source, content: bytes) -> pa.Table:
     reader = pq.ParquetReader(memory_pool=_POOL)
     with _translated(source):
         reader.open(pa.BufferReader(content))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from lakebed.pipeline.context import Context
     from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.operations import OperationRow
     from lakebed.registry.publish import Published
 
 logger = logging.getLogger(__name__)
@@ -30,9 +32,19 @@ class Staging:
 
     table: LakeTable
     operation: Operation
-    directory: str
+    place: str
+    intent: Future[OperationRow] | None = None  # being written by another thread
     published: Published | None = None
     timings: dict[str, float] = field(default_factory=dict)  # seconds per stage
+
+    @property
+    def directory(self) -> str:
+        """Whoever asks where to write waits for the intent: there is no byte before it."""
+        if self.intent is not None:
+            with self.stage("intent"):
+                self.intent.result()
+            self.intent = None
+        return self.place
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -68,19 +80,21 @@ def staging(
     )  # fmt: skip
     if batch is not None:
         take_over(context, table, batch)
-    open_operation(context.registry, table.name, operation, lease_us=lease_us)
-    work = Staging(table, operation, directory)
-    work.timings["intent"] = time.perf_counter() - started
-    try:
-        with kept_alive(context.registry, op_id, lease_us):
-            yield work
-    except OutcomeUnknownError:
-        raise
-    except BaseException as exc:
-        if work.published is None:
-            _undo(context, work, error=f"{type(exc).__name__}: {exc}"[:_SHOWN_CHARS])
-        raise
+    # the rows are planned meanwhile: a small insert has few milliseconds to spend
+    with ThreadPoolExecutor(1, thread_name_prefix="lakebed-intent") as pool:
+        intent = pool.submit(open_operation, context.registry, table.name, operation, lease_us=lease_us)
+        work = Staging(table, operation, directory, intent, timings={"intent": time.perf_counter() - started})
+        try:
+            with kept_alive(context.registry, op_id, lease_us):
+                yield work
+        except OutcomeUnknownError:
+            raise
+        except BaseException as exc:
+            if work.published is None and intent.exception() is None:
+                _undo(context, work, error=f"{type(exc).__name__}: {exc}"[:_SHOWN_CHARS])
+            raise
     if work.published is None:
+        intent.result()
         _undo(context, work, error="the writer published nothing")
 
 
@@ -108,8 +122,8 @@ def _require_warehouse(context: Context) -> None:
 def _undo(context: Context, work: Staging, *, error: str) -> None:
     """The first error is the one to tell: what cannot be undone now, recovery undoes when the lease has ended."""
     try:
-        roll_back(context.registry, context.storage, work.table, work.operation.op_id, work.directory, error=error)
-        context.storage.delete_tree(work.directory)  # tasks of an aborted job end a little later than the job
+        roll_back(context.registry, context.storage, work.table, work.operation.op_id, work.place, error=error)
+        context.storage.delete_tree(work.place)  # tasks of an aborted job end a little later than the job
     except ConflictError:
         pass  # interrupted behind its commit, or recovered by another: nothing is ours to undo
     except LakebedError as exc:
