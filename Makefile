@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_VENV := .venv-bench
 
-.PHONY: setup demo test test-long check bench lock clean
+.PHONY: setup demo test test-long check docs bench lock clean
 
 setup: $(STAMP)
 
@@ -22,18 +22,22 @@ demo: setup
 	@$(BIN)/python -m lakebed.cli.app demo
 
 test: setup
-	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadgroup
+	@./scripts/in-memory $(BIN)/python -m pytest -m "not long" -n 2 --dist loadgroup
 
 test-long: setup
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	@./scripts/in-memory $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy tests
+	$(BIN)/mypy scripts
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/docs
+
+docs: setup
+	$(BIN)/python scripts/build_docs.py
 
 bench: setup $(BENCH_VENV)/.installed
 	$(BENCH_VENV)/bin/python bench/registry.py --scale full

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
+    from shells import Shell
 
     from ice import IceLake
     from lakebed.registry.engine import Registry
+    from legacy_lakes import LegacyLake
 
 os.environ["LAKEBED_SERVICE"] = "off"  # tests that want a publisher ask for one: others compare what their own calls wrote
 
@@ -138,6 +140,22 @@ def empty_url(databases: Databases, kind: str) -> Iterator[str]:
 
 
 @pytest.fixture
+def legacy_url(databases: Databases) -> Iterator[str]:
+    """A database for the registry of an older lake."""
+    made = databases.new_empty("postgresql")
+    yield made
+    databases.drop(made)
+
+
+@pytest.fixture
+def old(legacy_url: str, tmp_path: Path) -> LegacyLake:
+    """An older lake of the newest version, its files outside the warehouse."""
+    from legacy_lakes import LegacyLake  # noqa: PLC0415 - most tests have none
+
+    return LegacyLake(legacy_url, tmp_path / "old", 5).create()
+
+
+@pytest.fixture
 def registry(url: str) -> Iterator[Registry]:
     opened = open_registry(url)
     yield opened
@@ -193,3 +211,19 @@ def another_ice(lake: Lake) -> Iterator[Callable[[], IceLake]]:
 
     with ExitStack() as stack:
         yield lambda: stack.enter_context(closing(open_ice(lake)))
+
+
+@pytest.fixture
+def shell(url: str, tmp_path: Path) -> Shell:
+    """A lake with one table and three partitions, and commands on it."""
+    from shells import Shell  # noqa: PLC0415 - lies beside the tests of the command line
+
+    return Shell(url, tmp_path / "warehouse")
+
+
+@pytest.fixture
+def local(databases: Databases, tmp_path: Path) -> Shell:
+    """The same for what no database has a part in: terminals, pipes, other engines, what is loaded."""
+    from shells import Shell  # noqa: PLC0415
+
+    return Shell(databases.new("sqlite"), tmp_path / "warehouse")

@@ -28,7 +28,7 @@ from lakebed.registry.lake_tables import LakeTable, TableSpec, create_table, evo
 from lakebed.registry.operations import Operation
 from lakebed.registry.publish import publish_partition
 from lakebed.registry.retire import load_victims, retire_victims
-from lakebed.writing import _partition, _place, _wanted_of_foreign
+from lakebed.writing import partition_of, place_file, wanted_of_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -89,9 +89,9 @@ class IceLake:
         base = int(START.timestamp()) * 1_000_000
         chosen = TimeRange(begin=base + slot * HOUR, end=base + (slot + 1) * HOUR) if table.row.kind == "view_set" else None
         partition_by = json.loads(table.metadata.partition_by)
-        captured = capture(self.lake.storage, path, table.schema, wanted=_wanted_of_foreign(table, [path], partition_by, adopt=False))
-        placed = _place(captured, table, partition_by, relative=self.lake.storage.paths.relative(path))
-        partition = _partition(table, [placed], insert_range=chosen, instance=options.get("instance", "global"))
+        captured = capture(self.lake.storage, path, table.schema, wanted=wanted_of_foreign(table, [path], partition_by, adopt=False))
+        placed = place_file(captured, table, partition_by, relative=self.lake.storage.paths.relative(path))
+        partition = partition_of(table, [placed], insert_range=chosen, instance=options.get("instance", "global"))
         operation = Operation(op_id=op_id(), kind="register")
         return publish_partition(self.lake.registry, partition, operation, replacing=options.get("replacing", frozenset()))
 

@@ -19,7 +19,7 @@ from lakebed.parquet.arrow_schema import to_arrow
 from lakebed.parquet.capture import capture
 from lakebed.registry.lake_tables import TableSpec, create_table, evolve_schema
 from lakebed.registry.publish import publish_partition
-from lakebed.writing import _partition, wanted_of
+from lakebed.writing import partition_of, wanted_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,7 +64,7 @@ def write_rows(
             captured.append(
                 capture(lake.storage, path, table.schema, wanted=wanted_of(table), partition_path=(paths or {}).get(number, ""))
             )
-        partition = _partition(table, captured, insert_range=None if hours is None else insert_hours(*hours), instance=instance)
+        partition = partition_of(table, captured, insert_range=None if hours is None else insert_hours(*hours), instance=instance)
         writing.published = publish_partition(lake.registry, partition, writing.operation, replacing=replacing)
     assert writing.published is not None
     return writing.published
@@ -83,7 +83,7 @@ def write_json(lake: Lake, name: TableName, lines: Sequence[Mapping[str, Any]]) 
             checksum=lake.storage.sha256(path),
             file_type=FileType.JSON,
         )
-        partition = replace(_partition(table, [], insert_range=None, instance="global"), files=(file,), event_range=(0, 1))
+        partition = replace(partition_of(table, [], insert_range=None, instance="global"), files=(file,), event_range=(0, 1))
         writing.published = publish_partition(lake.registry, partition, writing.operation)
     assert writing.published is not None
     return writing.published

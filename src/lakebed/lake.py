@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial, wraps
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack
 
-from lakebed import admin, writing
+from lakebed import admin, halves
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
-from lakebed.core.schema import Schema
-from lakebed.core.times import TimeRange
 from lakebed.opening import open_halves
-from lakebed.parquet.arrow_schema import from_arrow
 from lakebed.parquet.cache import FooterCache
 from lakebed.publishing import Embedded
 from lakebed.registry import lake_tables, plans
@@ -24,35 +21,32 @@ from lakebed.settings import ConnectOptions, Settings, load_settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     import pyarrow as pa
     from pyarrow.parquet import FileMetaData
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebed.check import CheckReport
     from lakebed.compaction import CompactionResult, Engines
     from lakebed.compaction.planning import CompactOptions
     from lakebed.core.rows import Tables
+    from lakebed.core.schema import Schema
     from lakebed.core.times import Clock
-    from lakebed.iceberg.repairing import Repair
-    from lakebed.iceberg.results import Advanced
     from lakebed.pipeline.context import Context, MetadataMode
+    from lakebed.pipeline.delete import DeleteResult
     from lakebed.pipeline.explain import Explanation
     from lakebed.pipeline.insert import Mode
     from lakebed.pipeline.inserted import InsertResult
     from lakebed.pipeline.merge import MergeResult
-    from lakebed.pipeline.options import MaterializeOptions, MergeOptions, ViewSetOptions, WriterOptions
+    from lakebed.pipeline.options import DeleteOptions, MaterializeOptions, MergeOptions, ViewSetOptions, WriterOptions
     from lakebed.pipeline.slice_plans import MaterializeResult
     from lakebed.pipeline.writer import GroupedWriter
     from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import TableOptions
-    from lakebed.registry.publish import Published
     from lakebed.registry.view_sets import ViewSet
     from lakebed.registry.waiting import Commits
-    from lakebed.service import Service, ServiceOptions
+    from lakebed.service import Service, ServiceOptions, Upkeep
     from lakebed.storage.access import Storage
-    from lakebed.writing import RegisterOptions
 
 
 P = ParamSpec("P")
@@ -76,12 +70,14 @@ def connect(
     clock: Clock | None = None,
     timeout_s: float = 30.0,
     create: bool = True,
+    verify: bool = True,
     **chosen: Unpack[ConnectOptions],
 ) -> Lake:
     """Open the lake, creating registry and warehouse where there are none. A registry belongs to one warehouse for life.
 
     What is not given comes from the environment or `lakebed.toml`. Spark starts when it is first needed, with `spark_options`; a
     session given as `spark` is checked and used as it is. `service="auto"` publishes to Iceberg from this process while no other does.
+    `verify=False` opens a registry whose triggers were altered, for `repair`.
     """
     settings = load_settings(registry_url=url, warehouse=warehouse, **chosen)
     if settings.registry_url is None or settings.warehouse is None:
@@ -89,7 +85,9 @@ def connect(
             "name the registry and the warehouse: connect(url, warehouse=...), LAKEBED_REGISTRY_URL and LAKEBED_WAREHOUSE, or lakebed.toml"
         )
         raise InvalidValueError(message)
-    registry, storage = open_halves(settings.registry_url, settings.warehouse, clock=clock, timeout_s=timeout_s, create=create)
+    registry, storage = open_halves(
+        settings.registry_url, settings.warehouse, clock=clock, timeout_s=timeout_s, create=create, verify=verify
+    )
     return Lake(registry, storage, settings=settings, wishes=SparkWishes(given=spark, options=spark_options))
 
 
@@ -99,6 +97,16 @@ def _on_registry(function: Callable[Concatenate[Registry, P], R]) -> Callable[Co
     @wraps(function)
     def method(self: Lake, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return function(self.registry, *args, **kwargs)
+
+    return method
+
+
+def _on_halves(function: Callable[Concatenate[Registry, Storage, P], R]) -> Callable[Concatenate[Lake, P], R]:
+    """The same for what needs the warehouse too."""
+
+    @wraps(function)
+    def method(self: Lake, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return function(self.registry, self.storage, *args, **kwargs)
 
     return method
 
@@ -161,14 +169,24 @@ class Lake:
         self, name: str, schema: Schema | pa.Schema | None = None, *, like: DataFrame | None = None, **options: Unpack[TableOptions]
     ) -> lake_tables.LakeTable:
         """Create a plain table from a schema (an Arrow one is given field ids in the order of its columns) or `like` a DataFrame."""
-        spec = lake_tables.TableSpec.of(TableName.parse(name), _schema_of(name, schema, like), **options)
+        spec = lake_tables.TableSpec.of(TableName.parse(name), halves.schema_of(name, schema, like), **options)
         return lake_tables.create_table(self.registry, spec)
 
     def table(self, name: str) -> lake_tables.LakeTable:
+        """The table with its serving schema; one that is not there is refused."""
         return lake_tables.require_table(self.registry, TableName.parse(name))
 
     def list_tables(self) -> list[Tables]:
+        """Every table that was not dropped, with the counters of its visible files."""
         return lake_tables.list_tables(self.registry)
+
+    alter = _on_registry(admin.alter_table)
+    add_column = _on_registry(admin.add_column)
+    rename_column = _on_registry(admin.rename_column)
+    drop_column = _on_registry(admin.drop_column)
+    widen_column = _on_registry(admin.widen_column)
+    make_column_optional = _on_registry(admin.make_column_optional)
+    drop_table = _on_halves(halves.drop_table)
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -188,7 +206,14 @@ class Lake:
 
         return insert(self.context, name, df, mode=mode, instance=instance, evolve=evolve, metadata_mode=metadata_mode, batch=batch)
 
+    def delete(self, name: str, where: str, **options: Unpack[DeleteOptions]) -> DeleteResult:
+        """Delete the rows for which `where` is true, or with `dry_run=True` say how many there are; rows where it is NULL stay."""
+        from lakebed.pipeline.delete import delete
+
+        return delete(self.context, name, where, **options)
+
     def insert_json(self, name: str, df: DataFrame, *, instance: str = GLOBAL_INSTANCE) -> InsertResult:
+        """Write the rows as JSON lines: readable at once, in Iceberg once compaction has made Parquet of them."""
         from lakebed.pipeline.json_files import insert_json
 
         return insert_json(self.context, name, df, instance=instance)
@@ -205,17 +230,10 @@ class Lake:
 
         return foreach_batch(self.context, name, app_id, mode=mode, evolve=evolve)
 
-    def writing(self, name: str) -> AbstractContextManager[writing.Writing]:
-        """Without Spark: `with lake.writing("db.t") as w:` write files to `w.new_path()`, then `w.publish()`."""
-        return writing.open_writing(self.registry, self.storage, self.table(name))
-
-    def register_files(
-        self, name: str, paths: Sequence[str], *, insert_begin: datetime | None = None, insert_end: datetime | None = None,
-        **options: Unpack[RegisterOptions],
-    ) -> Published:  # fmt: skip
-        """Publish Parquet files that others wrote into the warehouse, parsed in a disposable process."""
-        wanted = TimeRange.maybe(insert_begin, insert_end)
-        return writing.register_files(self.registry, self.storage, self.table(name), paths, insert_range=wanted, **options)
+    writing = _on_halves(halves.open_writing)
+    register_files = _on_halves(halves.register_files)
+    adopt = _on_halves(halves.adopt)
+    import_legacy = _on_halves(halves.import_legacy)
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -259,6 +277,7 @@ class Lake:
         return self.context.lease.reading()
 
     def plan(self, name: str, *, ranges: Sequence[plans.ColumnRange] = (), as_of: int | None = None) -> plans.Plan:
+        """Which files hold rows in the ranges, from one snapshot of the registry; no file is opened and Spark is not needed."""
         return plans.plan_files(self.registry, TableName.parse(name), ranges=ranges, as_of=as_of)
 
     def load_partition_metadata(self, path: str) -> FileMetaData:
@@ -301,8 +320,8 @@ class Lake:
         return RegistryCommits(self.registry, timeout_s=self.settings.commit_timeout_s)
 
     def service(self, **options: Unpack[ServiceOptions]) -> AbstractContextManager[Service]:
-        """Astha, all components and their work in this process, until the block ends."""
-        return self._embedded.serve(self._engines, **options)
+        """Astha, all components, maintenance and their work in this process, until the block ends."""
+        return self._embedded.serve(self._engines, self._upkeep, **options)
 
     def drain(self, timeout_s: float = 30.0) -> bool:
         """Whether everything committed so far has reached every component, and Iceberg, within the timeout."""
@@ -319,24 +338,26 @@ class Lake:
         return self.commits.wait_for_group(table.table_id, group, timeout_s=timeout_s) if group else None
 
     snapshots = _on_registry(admin.list_snapshots)
+    expire_snapshots = _on_registry(admin.expire_snapshots)
     tag = _on_registry(admin.tag_snapshot)
     configure = _on_registry(admin.configure_table)
 
-    def compact(self, name: str, *, dry_run: bool = False, **options: Unpack[CompactOptions]) -> CompactionResult:
+    def compact(
+        self, name: str, *, dry_run: bool = False, progress: Callable[[int, int], None] | None = None, **options: Unpack[CompactOptions]
+    ) -> CompactionResult:
         """Make few files of a good size out of many small ones, with the same rows; the plan says why each group is or is not taken."""
-        from lakebed.compaction import CompactionOptions, compact
+        from lakebed.compaction import CompactionOptions, Control, compact
 
-        return compact(self.registry, self.storage, name, CompactionOptions(**options), engines=self._engines, dry_run=dry_run)
+        asked, control = CompactionOptions(**options), Control(progress=progress)
+        return compact(self.registry, self.storage, name, asked, engines=self._engines, control=control, dry_run=dry_run)
 
-    def repair(self, name: str, how: Repair = "refresh") -> Advanced | None:
-        """Make the Iceberg table equal to the registry again: by comparing, by rebuilding, or by settling a foreign commit."""
-        from lakebed.iceberg.repairing import repair_table
+    rollback = _on_halves(admin.roll_back_to)
 
-        return repair_table(self.registry, self.storage, self.table(name).table_id, how)
+    def _upkeep(self) -> Upkeep:
+        from lakebed.service import Upkeep
 
-    def rollback(self, name: str, snapshot_id: int) -> Published:
-        """Make the rows of a kept snapshot the table's rows again, as a new commit; what is there now stays in its own snapshots."""
-        return admin.roll_back_to(self.registry, self.storage, name, snapshot_id)
+        settings = self.settings
+        return Upkeep(context=lambda: self.context, schedule=settings.schedule, queues_orphans=settings.sweep == "queue")
 
     @property
     def _engines(self) -> Engines:
@@ -351,6 +372,8 @@ class Lake:
     list_files = _on_registry(admin.list_files)
     list_view_sets = _on_registry(admin.list_view_sets)
     list_incompatible_partitions = _on_registry(admin.list_incompatible_partitions)
+    list_administrators = _on_registry(admin.list_administrators)
+    set_administrators = _on_registry(admin.set_administrators)
     retire_partition_by_metadata = _on_registry(admin.retire_partition_by_metadata)
     retire_partitions = _on_registry(admin.retire_partitions)
     retire_incompatible_partitions = _on_registry(admin.retire_incompatible_partitions)
@@ -360,36 +383,12 @@ class Lake:
         """Deprecated: use `retire_partition_by_metadata`, which finds empty partitions too."""
         return admin.retire_partition_by_file(self.registry, self.storage, path, stacklevel=3)
 
-    def delete_expired_temporary_files(self, *, batch_size: int = 1000, max_batches: int | None = None) -> admin.CleanUp:
-        return admin.delete_expired_temporary_files(self.registry, self.storage, batch_size=batch_size, max_batches=max_batches)
-
-    def sweep_orphans(self, *, older_than: timedelta = admin.DEFAULT_AGE, dry_run: bool = True) -> admin.Sweep:
-        """Find files that no table, queue, open operation or snapshot knows; unless it is a preview, queue them for deletion."""
-        from lakebed.iceberg.reach import find_needed
-
-        needed = partial(find_needed, self.registry, self.storage)
-        return admin.sweep_orphans(self.registry, self.storage, find_needed=needed, older_than=older_than, dry_run=dry_run)
-
-    def recover(self) -> list[str]:
-        """Undo what dead writers left behind; the ids of the operations undone."""
-        return admin.recover_operations(self.registry, self.storage)
-
-    def check(self, *, deep: bool = False) -> CheckReport:
-        """The independent checker: registry, files, footers and journal against each other."""
-        from lakebed.check import check
-
-        return check(self.registry, self.storage, deep=deep)
-
-
-def _schema_of(name: str, schema: Schema | pa.Schema | None, like: DataFrame | None) -> Schema:
-    if (schema is None) == (like is None):
-        message = f"{name}: give either a schema or `like`, a DataFrame"
-        raise InvalidValueError(message)
-    if like is not None:
-        from lakebed.pipeline.insert import schema_like
-
-        return schema_like(like)
-    return schema if isinstance(schema, Schema) else from_arrow(schema)
+    delete_expired_temporary_files = _on_halves(admin.delete_expired_temporary_files)
+    sweep_orphans = _on_halves(halves.sweep_orphans)
+    recover = _on_halves(admin.recover_operations)
+    why = _on_halves(admin.why)
+    check = _on_halves(halves.check)
+    repair = _on_halves(halves.repair)
 
 
 def _reconnect(url: str, warehouse: str, options: Mapping[str, str] | None, metadata_mode: MetadataMode) -> Lake:

@@ -12,11 +12,11 @@ from lakebed.registry.sealing import require_group
 from lakebed.registry.waiting import Committed, wait_for_group
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from lakebed.compaction import Engines
     from lakebed.registry.engine import Registry
-    from lakebed.service import Service, ServiceOptions
+    from lakebed.service import Service, ServiceOptions, Upkeep
     from lakebed.storage.access import Storage
 
 logger = logging.getLogger(__name__)
@@ -51,9 +51,10 @@ class Embedded:
         return self._starter is None and not self._is_closed
 
     @contextmanager
-    def serve(self, engines: Engines, **options: Unpack[ServiceOptions]) -> Iterator[Service]:
+    def serve(self, engines: Engines, upkeep: Callable[[], Upkeep], **options: Unpack[ServiceOptions]) -> Iterator[Service]:
         """A whole service in place of ours until the block ends; writers are told by it. The next commit then starts ours again."""
-        whole = self._build(role="full", engines=engines, **options)
+        maintained = upkeep() if options.pop("maintenance", True) else None
+        whole = self._build(role="full", engines=engines, upkeep=maintained, **options)
         self._end(drain_s=0.0)
         self._service = whole
         try:

@@ -1,10 +1,11 @@
-"""The one place that builds everything: Astha, its components, and what they need, in this process."""
+"""The one place that builds everything: Astha, its components, maintenance, and what watches them, in this process."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from lakebed.astha import Astha
@@ -14,16 +15,31 @@ from lakebed.components.metadata_orchestrator import MetadataOrchestrator
 from lakebed.components.snapshotter import Snapshotter
 from lakebed.core.errors import LakebedError
 from lakebed.core.events import Component
+from lakebed.core.secrets import Redactor
+from lakebed.core.tasks import DEFAULT_SCHEDULE
 from lakebed.iceberg.catalog import open_catalog
 from lakebed.iceberg.committer import Committer
-from lakebed.registry.leases import make_owner
+from lakebed.maintenance.leading import Leading
+from lakebed.maintenance.runner import Runner
+from lakebed.maintenance.schedule import make_schedule
+from lakebed.maintenance.workplace import Workplace
+from lakebed.monitoring.logs import hide_deep
+from lakebed.monitoring.metrics import Metrics
+from lakebed.monitoring.status import describe_astha, describe_tasks
+from lakebed.registry.lake_tables import list_tables
+from lakebed.registry.leases import find_holder, make_owner
+from lakebed.registry.schedules import find_lake_id
 from lakebed.registry.waiting import wait_for_group, wait_until_published
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from lakebed.astha import AsthaOptions, AsthaStatus
     from lakebed.compaction import Engines
-    from lakebed.components.compactor import CompactorOptions
+    from lakebed.components.compactor import CompactorMetrics, CompactorOptions
     from lakebed.core.subscribers import Subscriber
+    from lakebed.core.tasks import Task
+    from lakebed.pipeline.context import Context
     from lakebed.registry.engine import Registry
     from lakebed.storage.access import Storage
 
@@ -32,6 +48,7 @@ logger = logging.getLogger(__name__)
 Role = Literal["publishing", "full"]
 STOP_S = 25.0
 _TICK_S = 0.05
+_LEFTOVER_US = 10 * 60 * 1_000_000  # metadata that nothing names: another program may be about to commit what is younger
 
 
 class ServiceOptions(TypedDict, total=False):
@@ -39,6 +56,16 @@ class ServiceOptions(TypedDict, total=False):
 
     options: AsthaOptions | None
     compactor_options: CompactorOptions | None
+    maintenance: bool  # default True: tasks on their schedule, and what was asked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upkeep:
+    """What maintenance needs beyond registry and storage. `schedule` holds cron expressions, or "off"."""
+
+    context: Callable[[], Context]
+    schedule: Mapping[Task, str] = field(default_factory=lambda: DEFAULT_SCHEDULE)
+    queues_orphans: bool = False
 
 
 class Service:
@@ -53,14 +80,18 @@ class Service:
         engines: Engines | None = None,
         options: AsthaOptions | None = None,
         compactor_options: CompactorOptions | None = None,
+        upkeep: Upkeep | None = None,
     ) -> None:
-        self._registry, self.role = registry, role
+        self._registry, self._storage, self.role = registry, storage, role
+        self.owner = make_owner(role)
+        self.metrics = Metrics(registry, status=self.status, compactor=self._measure_compactor, runner=lambda: self.runner)
+        self.runner = None if upkeep is None else self._make_runner(upkeep, engines)
         self._catalog = open_catalog(registry, storage)
         self.snapshotter = Snapshotter(registry, expires=role == "full")
         self.orchestrator = MetadataOrchestrator(registry)
-        committer = Committer(registry, storage, self._catalog, lease=lambda: self.astha.lease)
+        committer = self._committer = Committer(registry, storage, self._catalog, lease=lambda: self.astha.lease)
         components: dict[Component, Subscriber[Any]] = {
-            Component.ICEBERG_UPDATER: IcebergUpdater(registry, committer),
+            Component.ICEBERG_UPDATER: IcebergUpdater(registry, committer, on_commit=self.metrics.note_commit),
             Component.SNAPSHOTTER: self.snapshotter,
             Component.METADATA_ORCHESTRATOR: self.orchestrator,
         }
@@ -70,7 +101,8 @@ class Service:
                 registry, storage, engines=engines, options=compactor_options, is_active=lambda: self.astha.is_active
             )
             components[Component.COMPACTOR] = self.compactor
-        self.astha = Astha(registry, components, owner=make_owner(role), options=options)
+        self.astha = Astha(registry, components, owner=self.owner, options=options)
+        self._leading = Leading(registry, self.astha, owner=self.owner, is_whole=role == "full")
         self._done = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="lakebed-ticker", daemon=True)
 
@@ -80,15 +112,21 @@ class Service:
             self.compactor.start()
         self.astha.start()
         self._ticker.start()
+        if self.runner is not None:
+            self.runner.start()
 
-    def stop(self, timeout_s: float = STOP_S) -> None:
+    def stop(self, timeout_s: float = STOP_S) -> bool:
+        """Whether everything has ended; what has not is taken up by the next process, as after a crash."""
+        deadline = time.monotonic() + timeout_s
         self._done.set()
+        ended = self.runner is None or self.runner.stop(timeout_s / 2)
         if self.compactor is not None:
-            self.compactor.stop()
-        self.astha.stop(timeout_s)
+            self.compactor.stop(max(1.0, deadline - time.monotonic()))
         if self._ticker.ident is not None:
-            self._ticker.join(timeout_s)
+            self._ticker.join(max(1.0, deadline - time.monotonic()))
+        self.astha.stop(max(1.0, deadline - time.monotonic()))
         self._catalog.close()
+        return ended
 
     def drain(self, timeout_s: float) -> bool:
         """Whether everything committed so far was handled and published, here or by the process that is active, within the timeout."""
@@ -108,11 +146,75 @@ class Service:
             return self.orchestrator.wait_for_group(table_id, group, timeout_s=timeout_s)
         return wait_for_group(self._registry, table_id, group, timeout_s=timeout_s)
 
+    # -- as those see it who watch -------------------------------------------------------------
+
+    def find_sickness(self) -> str:
+        """Why this process should be started again; empty while it lives."""
+        if self.astha.is_alive:
+            return ""
+        return self.astha.status().problem or "the supervisor is gone"
+
+    def find_unreadiness(self) -> str:
+        """Why nobody should count on this process now; empty when it is active, or stands by for one that is."""
+        if problem := self.find_sickness():
+            return problem
+        try:
+            holder = find_holder(self._registry, "astha")
+        except LakebedError as exc:
+            return f"{exc.code}: {exc}"
+        return "" if self.astha.is_active or (holder is not None and holder != self.owner) else "nobody holds the lease yet"
+
+    def to_metrics(self) -> bytes:
+        return self.metrics.to_text()
+
+    def to_status(self) -> dict[str, Any]:
+        """Secrets are taken out here too: an error's text may come from anywhere."""
+        status = self.status()
+        compactor = self._measure_compactor()
+        told = {
+            "registry": self._registry.backend.shown_url,
+            "warehouse": self._storage.paths.root,
+            "role": self.role,
+            "owner": self.owner,
+            "active": status.active,
+            "problem": self.find_unreadiness(),
+            "astha": describe_astha(status),
+            "compactor": None if compactor is None else asdict(compactor),
+            "tasks": {} if self.runner is None else describe_tasks(self.runner, now=time.time_ns() // 1000),
+        }
+        return dict(hide_deep(told, Redactor()))
+
+    def _measure_compactor(self) -> CompactorMetrics | None:
+        return None if self.compactor is None else self.compactor.metrics()
+
+    def _make_runner(self, upkeep: Upkeep, engines: Engines | None) -> Runner:
+        place = Workplace(
+            registry=self._registry,
+            storage=self._storage,
+            context=upkeep.context,
+            engines=engines,
+            actor=make_owner("maintenance"),
+            queues_orphans=upkeep.queues_orphans,
+            sweep_leftovers=self._sweep_leftovers,
+        )
+        schedule = make_schedule(upkeep.schedule, lake_id=find_lake_id(self._registry))
+        return Runner(place, schedule, lease=lambda: self.astha.lease, on_report=self.metrics.note_report)
+
+    def _sweep_leftovers(self) -> int:
+        """A table that cannot be swept now is left for the next time."""
+        swept = 0
+        for row in list_tables(self._registry):
+            try:
+                swept += len(self._committer.sweep(row.id, older_than_us=_LEFTOVER_US))
+            except LakebedError as exc:
+                logger.info("leftovers stay for now", extra={"action": "sweep", "table": f"{row.database}.{row.name}", "reason": str(exc)})
+        return swept
+
     def _tick(self) -> None:
         while not self._done.wait(_TICK_S):
-            if not self.astha.is_active:
-                continue
             try:
-                self.snapshotter.tick()
+                self._leading.tick()
+                if self.astha.is_active:
+                    self.snapshotter.tick()
             except LakebedError as exc:  # the next tick tries again; what is broken for good shows in the component's health
                 logger.warning("a tick of the snapshotter failed", extra={"action": "tick", "reason": str(exc)})

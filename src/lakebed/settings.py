@@ -9,15 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 from lakebed.core.errors import InvalidValueError
+from lakebed.core.tasks import DEFAULT_SCHEDULE, Task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FILE_NAME = "lakebed.toml"
 _PREFIX = "LAKEBED_"
+_SCHEDULE = "schedule"
 
 MetadataMode = Literal["async", "sync"]
 ServiceMode = Literal["auto", "off"]
+LogFormat = Literal["text", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+SweepMode = Literal["preview", "queue"]
 
 
 class ConnectOptions(TypedDict, total=False):
@@ -50,6 +55,12 @@ _KNOWN: Mapping[str, _Known] = {
     "metadata_mode": _Known(default="async", choices=get_args(MetadataMode)),
     "service": _Known(default="auto", choices=get_args(ServiceMode)),
     "commit_timeout_s": _Known(default=60.0, is_number=True),
+    "listen": _Known(default="127.0.0.1:9464"),
+    "allowed_hosts": _Known(default=""),
+    "log_format": _Known(default="text", choices=get_args(LogFormat)),
+    "log_level": _Known(default="info", choices=get_args(LogLevel)),
+    "sweep": _Known(default="preview", choices=get_args(SweepMode)),
+    **{f"{_SCHEDULE}.{task}": _Known(default=cron) for task, cron in DEFAULT_SCHEDULE.items()},
 }
 
 
@@ -62,6 +73,12 @@ class Settings:
     metadata_mode: MetadataMode
     service: ServiceMode
     commit_timeout_s: float
+    listen: str  # where `serve` answers HTTP: host:port
+    allowed_hosts: str  # names besides its own under which it may be asked, separated by commas
+    log_format: LogFormat
+    log_level: LogLevel
+    sweep: SweepMode  # whether the scheduled sweep only counts orphans, or queues them for deletion
+    schedule: Mapping[Task, str]  # cron expressions in UTC, or "off"
     origins: tuple[Setting, ...]
 
 
@@ -70,11 +87,13 @@ def load_settings(*, environment: Mapping[str, str] | None = None, file: Path | 
     found = _read_file(file)
     env = os.environ if environment is None else environment
     settings = tuple(_resolve(name, known, arguments.get(name), env, found) for name, known in _KNOWN.items())
-    return Settings(**{setting.name: setting.value for setting in settings}, origins=settings)
+    values = {setting.name: setting.value for setting in settings}
+    schedule = {task: values.pop(f"{_SCHEDULE}.{task}") for task in Task}
+    return Settings(**values, schedule=schedule, origins=settings)
 
 
 def _resolve(name: str, known: _Known, argument: Any, environment: Mapping[str, str], file: tuple[str, Mapping[str, Any]]) -> Setting:
-    variable = _PREFIX + name.upper()
+    variable = _PREFIX + name.upper().replace(".", "_")
     if argument is not None:
         return Setting(name=name, value=_check(name, known, argument, "argument"), origin="argument")
     if variable in environment:
@@ -88,7 +107,12 @@ def _check(name: str, known: _Known, value: Any, origin: str) -> Any:
     if known.choices and value not in known.choices:
         message = f"{name}={value!r} ({origin}) is not known: give one of {', '.join(map(repr, known.choices))}"
         raise InvalidValueError(message)
-    return _number(name, value, origin) if known.is_number else value
+    if known.is_number:
+        return _number(name, value, origin)
+    if origin != "argument" and not isinstance(value, str):
+        message = f"{name}={value!r} ({origin}) is no text: write it in quotes"
+        raise InvalidValueError(message)
+    return value
 
 
 def _number(name: str, value: Any, origin: str) -> float:
@@ -114,7 +138,15 @@ def _read_file(file: Path | None) -> tuple[str, Mapping[str, Any]]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
         message = f"{path} cannot be read as TOML: {exc}"
         raise InvalidValueError(message) from exc
-    if unknown := sorted(content.keys() - _KNOWN.keys()):
+    flat = _flatten(content)
+    if unknown := sorted(flat.keys() - _KNOWN.keys()):
         message = f"{path} has unknown settings {', '.join(unknown)}: the settings are {', '.join(_KNOWN)}"
         raise InvalidValueError(message)
-    return str(path), content
+    return str(path), flat
+
+
+def _flatten(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The table `[schedule]` as settings of their own: `schedule.clean`."""
+    flat = {name: value for name, value in content.items() if name != _SCHEDULE}
+    tasks = content.get(_SCHEDULE, {})
+    return flat | ({f"{_SCHEDULE}.{task}": cron for task, cron in tasks.items()} if isinstance(tasks, dict) else {_SCHEDULE: tasks})

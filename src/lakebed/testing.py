@@ -14,6 +14,7 @@ from lakebed.core.errors import LakebedError
 from lakebed.core.times import to_micros
 from lakebed.lake import Lake, connect
 from lakebed.registry.connection import CommitUnknownError
+from lakebed.storage.access import DeleteOutcome, Deletion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from lakebed.registry.connection import Backend, Connection, Rows, TableHead
     from lakebed.registry.statements import Dialect, Part, Value
     from lakebed.settings import ConnectOptions
+    from lakebed.storage.access import Storage
 
 
 class FixedClock:
@@ -183,3 +185,19 @@ class SteppedBackend:
 
 def _real(connection: Connection) -> Connection:
     return connection.real if isinstance(connection, SteppedConnection) else connection
+
+
+@dataclass(slots=True)
+class StubbornStorage:
+    """A real storage that refuses to delete some paths until it is told otherwise: `Lake(lake.registry, StubbornStorage(lake.storage))`."""
+
+    real: Storage
+    refused: set[str] = field(default_factory=set)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+    def delete(self, paths: Sequence[str]) -> list[DeleteOutcome]:
+        done = {outcome.path: outcome for outcome in self.real.delete([path for path in paths if path not in self.refused])}
+        told = "throttled: try again later"
+        return [done.get(path) or DeleteOutcome(path=path, result=Deletion.FAILED, reason=told) for path in paths]

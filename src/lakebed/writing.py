@@ -90,7 +90,7 @@ class Writing:
             capture(self.storage, path, self.table.schema, wanted=wanted_of(self.table), partition_path=self.partition_paths[path])
             for path in self.paths
         ]
-        partition = _partition(self.table, captured, insert_range=insert_range, instance=instance)
+        partition = partition_of(self.table, captured, insert_range=insert_range, instance=instance)
         self.published = publish_partition(
             self.registry, partition, self.operation, replacing=replacing, keeping=keeping, grace_us=grace_us
         )
@@ -141,24 +141,24 @@ def register_files(  # noqa: PLR0913 - one keyword per choice
     if swept := list_swept(registry, [storage.canonical(path) for path in paths]):
         raise FileConflictError(swept[0], reason="a sweep queued it for deletion: copy it to another path and register that")
     partition_by = json.loads(table.metadata.partition_by)
-    wanted = _wanted_of_foreign(table, paths, partition_by, adopt=adopt)
+    wanted = wanted_of_foreign(table, paths, partition_by, adopt=adopt)
     captured: list[CapturedFile] = []
     for answer in capture_foreign(storage, paths, table.schema, wanted=wanted):
         if isinstance(answer, LakebedError):
             raise answer
-        captured.append(_place(answer, table, partition_by, relative=storage.paths.relative(answer.file.path)))
+        captured.append(place_file(answer, table, partition_by, relative=storage.paths.relative(answer.file.path)))
     app_id, batch_id = batch or (None, None)
     operation = Operation(op_id=new_op_id(registry), kind="register", app_id=app_id, batch_id=batch_id)
-    partition = _partition(table, captured, insert_range=insert_range, instance=instance)
+    partition = partition_of(table, captured, insert_range=insert_range, instance=instance)
     return publish_partition(registry, partition, operation, replacing=replacing)
 
 
-def _wanted_of_foreign(table: LakeTable, paths: Sequence[str], partition_by: Sequence[str], *, adopt: bool) -> Wanted:
+def wanted_of_foreign(table: LakeTable, paths: Sequence[str], partition_by: Sequence[str], *, adopt: bool) -> Wanted:
     sources = {field.field_id for _, field in resolve_transforms(table.schema, partition_by)}
     return replace(wanted_of(table), always=frozenset(sources) | list_path_fields(paths, table.schema), require_ids=not adopt)
 
 
-def _place(captured: CapturedFile, table: LakeTable, partition_by: Sequence[str], *, relative: str) -> CapturedFile:
+def place_file(captured: CapturedFile, table: LakeTable, partition_by: Sequence[str], *, relative: str) -> CapturedFile:
     """The file with its partition path, or a refusal that says what to do."""
     partition_path, problems = find_obstacles(relative, captured.file.columns, table.schema, partition_by)
     told = [str(problem) for problem in problems]
@@ -186,7 +186,7 @@ def wanted_of(table: LakeTable) -> Wanted:
     return Wanted(event_time=table.row.event_time_field, indexed=frozenset(table.indexed))
 
 
-def _partition(table: LakeTable, captured: Sequence[CapturedFile], *, insert_range: TimeRange | None, instance: str) -> NewPartition:
+def partition_of(table: LakeTable, captured: Sequence[CapturedFile], *, insert_range: TimeRange | None, instance: str) -> NewPartition:
     known = [c.event_range for c in captured if c.event_range is not None]
     complete = len(known) == len(captured) and known
     return NewPartition(

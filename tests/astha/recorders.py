@@ -150,7 +150,7 @@ def await_that(condition: Callable[[], Any], what: str = "the condition") -> Non
 
 
 @contextmanager
-def running(registry: Registry, components: Mapping[Component, Recorder], *, owner: str = "me", **changed: Any) -> Iterator[Astha]:
+def running(registry: Registry, components: Mapping[Component, Subscriber[Any]], *, owner: str = "me", **changed: Any) -> Iterator[Astha]:
     """An active Astha with short times, stopped at the end, which leaves no thread."""
     before = set(threading.enumerate())
     astha = Astha(registry, components, owner=owner, options=replace(FAST, **changed))

@@ -386,6 +386,13 @@ def a_rolled_back_operation_that_left_a_file(lake: Patient) -> None:
     lake.run("UPDATE operations SET state = 'rolled_back' WHERE state = 'writing'")
 
 
+@found_by("newer_file")
+def a_file_of_an_operation_that_the_registry_lost(lake: Patient) -> None:
+    place = Path(lake.live_path()).parent.parent / hashlib.md5(b"lost", usedforsecurity=False).hexdigest()
+    place.mkdir()
+    (place / "part-00000.parquet").write_bytes(b"of a later history")
+
+
 @found_by("unregistered_file")
 def a_file_beside_an_open_intent(lake: Patient) -> None:
     staging = lake.one("SELECT staging_path FROM operations WHERE state = 'writing'")

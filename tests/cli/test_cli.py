@@ -79,7 +79,7 @@ def test_migrate_says_that_there_is_nothing_to_do(url: str) -> None:
 def test_migrate_footers_reports_what_it_did(url: str, warehouse: Path) -> None:
     done = run("migrate-footers", "--registry", url, "--warehouse", str(warehouse), "--json")
 
-    assert json.loads(done.output) == {"upgraded": 0, "skipped": 0, "failed": {}}
+    assert json.loads(done.output) == {"dry_run": False, "upgraded": 0, "skipped": 0, "failed": {}}
 
 
 def test_a_refusal_exits_1_with_its_code_and_no_traceback(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_registry_is_bound_to_its_warehouse(url: str, warehouse: Path, tmp_pat
     done = run("check", "--registry", url, "--warehouse", str(other))
 
     assert done.exit_code == 1
-    assert "belongs to another warehouse" in done.stderr
+    assert "holds the files of another registry" in done.stderr
 
 
 def test_the_demo_tells_its_story_and_ends_clean() -> None:

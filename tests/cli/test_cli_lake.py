@@ -6,12 +6,12 @@ import json
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pytest
+from shells import NAME
 from typer.testing import CliRunner
 
-from builders import ORDERS, make_table, write_partition
+from builders import write_partition
 from lakebed.cli.app import app
 from lakebed.core.events import Component
 from lakebed.lake import connect
@@ -19,33 +19,8 @@ from lakebed.lake import connect
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from typer.testing import Result
-
-NAME = str(ORDERS)
-
-
-class Shell:
-    """A lake with one table and three partitions, and commands on it."""
-
-    def __init__(self, url: str, place: Path) -> None:
-        self.options = ["--registry", url, "--warehouse", str(place)]
-        with connect(url, warehouse=str(place), service="off") as lake:
-            make_table(lake.registry)
-            for number in range(3):
-                write_partition(lake, number)
-
-    def run(self, *words: str) -> Result:
-        return CliRunner().invoke(app, [*words, *self.options], env={"NO_COLOR": "1", "COLUMNS": "250"})
-
-    def json(self, *words: str) -> Any:
-        done = self.run(*words, "--json")
-        assert done.exit_code == 0, done.output
-        return json.loads(done.output)
-
-
-@pytest.fixture
-def shell(url: str, tmp_path: Path) -> Shell:
-    return Shell(url, tmp_path / "warehouse")
+    import pytest
+    from shells import Shell
 
 
 def test_partitions_and_files_are_listed_with_the_keys_of_their_rows(shell: Shell) -> None:
@@ -81,7 +56,7 @@ def test_retiring_previews_unless_told_otherwise(shell: Shell) -> None:
     assert shell.json("partitions", "retire", NAME, *ends)["dry_run"] is True
     assert len(shell.json("partitions", "list", NAME)) == 3
 
-    done = shell.json("partitions", "retire", NAME, *ends, "--no-dry-run")
+    done = shell.json("partitions", "retire", NAME, *ends, "--execute")
 
     assert (done["non_empty"], done["dry_run"]) == (3, False)
     assert shell.json("partitions", "list", NAME) == []
@@ -95,7 +70,7 @@ def test_expired_and_incompatible_partitions_are_previewed(shell: Shell) -> None
 
 
 def test_orphans_are_listed(shell: Shell) -> None:
-    assert shell.json("clean", "orphans") == []
+    assert shell.json("clean", "orphans") == {"dry_run": True, "complete": True, "bytes": 0, "orphans": []}
     assert "no orphan" in shell.run("clean", "orphans").output
 
 
@@ -115,7 +90,9 @@ def test_a_table_whose_metadata_was_lost_is_repaired(shell: Shell, tmp_path: Pat
         path.write_bytes(b"torn")
     assert shell.run("check").exit_code == 3
 
-    assert shell.json("repair", NAME)["changed"] is True
+    assert shell.run("repair", NAME).exit_code == 3
+    (step,) = shell.json("repair", NAME, "--how", "refresh", "--execute")["steps"]
+    assert (step["remedy"], step["outcome"]) == ("iceberg_refresh", "done")
 
     assert shell.run("check").exit_code == 0, shell.run("check").output
     assert shell.run("repair", NAME, "--how", "pray").exit_code == 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakebed.core.errors import InvalidValueError
+from lakebed.core.tasks import DEFAULT_SCHEDULE, Task
 from lakebed.settings import load_settings
 
 if TYPE_CHECKING:
@@ -45,3 +46,24 @@ def test_a_file_that_cannot_be_understood_is_refused(tmp_path: Path, content: st
 def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match="no settings file"):
         load_settings(environment={}, file=tmp_path / "none.toml")
+
+
+def test_the_schedule_is_a_table_of_the_file_and_a_variable_per_task(tmp_path: Path) -> None:
+    file = tmp_path / "lakebed.toml"
+    file.write_text('log_format = "json"\n[schedule]\nclean = "0 4 * * *"\ncheck = "off"\n')
+    environment = {"LAKEBED_SCHEDULE_CHECK": "0 5 * * *", "LAKEBED_SCHEDULE_RETIRE_EXPIRED": "off"}
+
+    schedule = load_settings(environment=environment, file=file).schedule
+
+    assert (schedule[Task.CLEAN], schedule[Task.CHECK], schedule[Task.RETIRE_EXPIRED]) == ("0 4 * * *", "0 5 * * *", "off")
+    assert schedule[Task.MERGE] == DEFAULT_SCHEDULE[Task.MERGE]
+    assert origin("schedule.clean", environment=environment, file=file) == ("0 4 * * *", str(file))
+    assert origin("schedule.check", environment=environment, file=file) == ("0 5 * * *", "LAKEBED_SCHEDULE_CHECK")
+
+
+@pytest.mark.parametrize("content", ['schedule = "daily"', "[schedule]\nclean = 5", '[schedule]\nnap = "0 * * * *"', "listen = 9464"])
+def test_a_schedule_that_is_none_is_refused(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "lakebed.toml"
+    file.write_text(content)
+    with pytest.raises(InvalidValueError, match=r"schedule|listen"):
+        load_settings(environment={}, file=file)

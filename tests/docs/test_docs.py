@@ -1,70 +1,12 @@
 from __future__ import annotations
 
 import ast
-import inspect
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
-from typer.testing import CliRunner
+from pages import PAGES, ROOT
 
-from lakebed.cli.app import app
-from lakebed.core import errors
-from lakebed.registry import constraints
 from lakebed.registry.tables import METADATA
-
-ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
-_LINK = re.compile(r"\]\(([^)#]+)\)")
-_PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
-_SHELL = re.compile(r"^lakebed (.+)$", re.MULTILINE)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_every_link_leads_somewhere(page: Path) -> None:
-    targets = [target for target in _LINK.findall(page.read_text()) if "://" not in target]
-
-    assert [target for target in targets if not (page.parent / target).exists()] == []
-
-
-def test_the_examples_of_the_readme_run(tmp_path: Path) -> None:
-    examples = _PYTHON.findall((ROOT / "README.md").read_text())
-    assert examples
-
-    command = [sys.executable, "-W", "error", "-c", "\n".join(examples)]
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("LAKEBED_")}  # as a newcomer has it
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
-
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[:2] == ["10000 7", "514"]
-    assert done.stdout.splitlines()[-2:] == ["0", "True"]
-
-
-def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
-    commands = _SHELL.findall((ROOT / "README.md").read_text())
-    assert len(commands) >= 4
-
-    for command in commands:
-        done = subprocess.run(
-            [sys.executable, "-m", "lakebed.cli.app", *command.split()],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "NO_COLOR": "1"},
-        )
-        assert done.returncode == 0, (command, done.stderr)
-
-
-def test_every_error_code_is_documented() -> None:
-    page = (ROOT / "docs/reference/errors.md").read_text()
-    classes = [c for module in (errors, constraints) for _, c in inspect.getmembers(module, inspect.isclass)]
-    codes = {c.code for c in classes if issubclass(c, errors.LakebedError)} - {"error"}
-
-    assert sorted(code for code in codes if f"`{code}`" not in page) == []
 
 
 def test_every_table_and_column_of_the_registry_is_documented() -> None:
@@ -76,14 +18,6 @@ def test_every_table_and_column_of_the_registry_is_documented() -> None:
         section = rest.partition("\n## ")[0] if found else ""
         missing += [f"{table.name}.{column.name}" for column in table.columns if f"`{column.name}`" not in section]
     assert missing == []
-
-
-def test_every_command_explains_itself_with_an_example() -> None:
-    runner = CliRunner()
-    commands = [["init"], ["demo"], ["check"], ["migrate"], ["migrate-footers"], ["tables", "list"]]
-
-    for command in commands:
-        assert "Example: lakebed" in " ".join(runner.invoke(app, [*command, "--help"]).output.split()), command
 
 
 def test_every_room_of_the_package_is_on_the_architecture_page() -> None:

@@ -27,7 +27,7 @@ from lakebed.registry.engine import Registry
 from lakebed.registry.lake_tables import read_table
 from lakebed.storage.partition_paths import encode_partition_path
 from lakebed.testing import SteppedBackend, Steps
-from read_builders import evolve, make_events, write_rows
+from read_builders import make_events, write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -243,14 +243,6 @@ def test_null_has_a_partition_of_its_own() -> None:
     assert left("name IS NULL") == paths[:1]
     assert left("name IS NOT NULL") == left("name >= ''") == paths[1:]
     assert left("name = ''") == paths[1:2]
-
-
-def test_a_dropped_partition_column_prunes_nothing(lake: Lake) -> None:
-    full = fill(lake, fresh_name(), ("name",), seed=1, rows=20)
-    evolve(lake, full.table.name, *(f for f in SCHEMA.fields if f.name != "name"))
-
-    assert len(plan(full, "id IS NOT NULL OR true")) == len(full.rows_of)
-    assert set(plan(full, "id = 3")) >= {path for path, rows in full.rows_of.items() if any(row["id"] == 3 for row in rows)}
 
 
 def test_the_lease_is_held_before_anything_is_planned(url: str, lake: Lake) -> None:

@@ -1,6 +1,19 @@
 """Administration: list, retire, clean, recover. One safe call each; nothing here prints."""
 
+from lakebed.admin.actors import list_administrators, set_administrators
+from lakebed.admin.altering import (
+    Alteration,
+    add_column,
+    alter_table,
+    drop_column,
+    make_column_optional,
+    rename_column,
+    widen_column,
+)
 from lakebed.admin.cleaning import CleanUp, delete_expired_temporary_files, recover_operations
+from lakebed.admin.dropping import Drop, DropOptions, drop_table
+from lakebed.admin.expiring import Expiry, expire_snapshots
+from lakebed.admin.histories import FileEvent, FileHistory, why
 from lakebed.admin.lists import PartitionOptions, list_files, list_incompatible_partitions, list_partitions, list_view_sets
 from lakebed.admin.requests import RequestedRun, request_materialization, request_regeneration
 from lakebed.admin.retiring import (
@@ -21,22 +34,36 @@ from lakebed.admin.sweeping import DEFAULT_AGE, Sweep, sweep_orphans
 __all__ = [
     "DEFAULT_AGE",
     "MAX_PARTITIONS",
+    "Alteration",
     "BulkOptions",
     "CleanUp",
+    "Drop",
+    "DropOptions",
+    "Expiry",
+    "FileEvent",
+    "FileHistory",
     "PartitionOptions",
     "RangeOptions",
     "RequestedRun",
     "Retirement",
     "SnapshotRow",
     "Sweep",
+    "add_column",
+    "alter_table",
     "configure_table",
     "delete_expired_temporary_files",
+    "drop_column",
+    "drop_table",
+    "expire_snapshots",
+    "list_administrators",
     "list_files",
     "list_incompatible_partitions",
     "list_partitions",
     "list_snapshots",
     "list_view_sets",
+    "make_column_optional",
     "recover_operations",
+    "rename_column",
     "request_materialization",
     "request_regeneration",
     "retire_expired_partitions",
@@ -45,6 +72,9 @@ __all__ = [
     "retire_partition_by_metadata",
     "retire_partitions",
     "roll_back_to",
+    "set_administrators",
     "sweep_orphans",
     "tag_snapshot",
+    "why",
+    "widen_column",
 ]

@@ -69,6 +69,7 @@ def list_files(
 
 
 def list_view_sets(registry: Registry) -> Rows[listing.ViewSetRow]:
+    """One row per view set, with its serving version and the staged one, if there is one."""
     return listing.list_view_sets(registry)
 
 

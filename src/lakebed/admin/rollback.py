@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakebed.admin.actors import write_down
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
 from lakebed.registry.groups import list_files_at_group
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from lakebed.storage.access import Storage
 
 
-def roll_back_to(registry: Registry, storage: Storage, name: str, snapshot_id: int) -> Published:
+def roll_back_to(registry: Registry, storage: Storage, name: str, snapshot_id: int, *, actor: str | None = None) -> Published:
     """Replace the visible rows of a plain table by those of a kept snapshot, in one transaction.
 
     Rows that others insert meanwhile stay; a partition that goes meanwhile makes it conflict, and nothing is changed. The copies share
@@ -31,6 +32,8 @@ def roll_back_to(registry: Registry, storage: Storage, name: str, snapshot_id: i
     table = require_table(registry, TableName.parse(name))
     replacing = list_visible_partitions(registry, table.table_id, instance=GLOBAL_INSTANCE)
     files = _require_files(registry, table, snapshot_id)
+    with registry.write() as tx:
+        write_down(tx, "rollback", {"table": name, "snapshot_id": snapshot_id, "files": len(files)}, actor=actor, table_id=table.table_id)
     with open_writing(registry, storage, table, kind="rollback") as writing:
         for file in files:
             storage.copy(file.file_path, writing.new_path(partition_path=file.partition_path))

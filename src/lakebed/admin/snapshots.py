@@ -6,9 +6,10 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from lakebed.admin.actors import write_down
 from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError
 from lakebed.core.names import TableName, require_name
-from lakebed.core.policies import RETENTION, SNAPSHOT, read_retention, read_snapshot_policy
+from lakebed.core.policies import RETENTION, RETIRE_AFTER, SNAPSHOT, read_retention, read_retire_after, read_snapshot_policy
 from lakebed.core.results import Rows
 from lakebed.core.times import from_micros
 from lakebed.core.wishes import WISHES, parse_wishes
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from lakebed.core.wishes import Wishes
     from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.transaction import Transaction
 
-_CHECKED = {SNAPSHOT: read_snapshot_policy, RETENTION: read_retention}
+_CHECKED = {SNAPSHOT: read_snapshot_policy, RETENTION: read_retention, RETIRE_AFTER: read_retire_after}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,7 @@ def list_snapshots(registry: Registry, table: str, *, expired: bool = False) -> 
     return Rows(SnapshotRow, [_row(snapshot, found, wishes) for snapshot in kept])
 
 
-def tag_snapshot(registry: Registry, table: str, tag: str, snapshot_id: int | None) -> None:
+def tag_snapshot(registry: Registry, table: str, tag: str, snapshot_id: int | None, *, actor: str | None = None) -> None:
     """Keep a snapshot under a name until the tag is taken off (None); the Iceberg table gets or loses the ref with its next commit."""
     require_name("tag", tag)
     if tag == "main":
@@ -64,13 +66,16 @@ def tag_snapshot(registry: Registry, table: str, tag: str, snapshot_id: int | No
     found = require_table(registry, TableName.parse(table))
     if snapshot_id is not None:
         _require_kept(registry, found, snapshot_id)
+    with registry.write() as tx:
+        write_down(tx, "tag_snapshot", {"table": table, "tag": tag, "snapshot_id": snapshot_id}, actor=actor, table_id=found.table_id)
     change_wishes(registry, found.table_id, lambda wishes: _with_tag(wishes, tag, snapshot_id))
 
 
 def configure_table(registry: Registry, /, table: str, **changes: Any) -> None:
     """Change a table's settings, which take effect without a restart; None removes one.
 
-    `snapshot={"trigger": "time", "interval_s": 30}` says when pending files become a snapshot, `retention={...}` which are kept.
+    `snapshot={"trigger": "time", "interval_s": 30}` says when pending files become a snapshot, `retention={...}` which are kept,
+    `retire_after="90d"` how long after their last event partitions are.
     """
     for key, value in changes.items():
         if key == WISHES:
@@ -79,7 +84,12 @@ def configure_table(registry: Registry, /, table: str, **changes: Any) -> None:
         if key in _CHECKED and value is not None:
             _CHECKED[key](value)
     found = require_table(registry, TableName.parse(table))
-    registry.transact(lambda tx: set_properties(tx, found.name, changes), tables=[found.table_id])
+
+    def body(tx: Transaction) -> None:
+        write_down(tx, "configure_table", {"table": table, "settings": sorted(changes)}, actor=None, table_id=found.table_id)
+        set_properties(tx, found.name, changes)
+
+    registry.transact(body, tables=[found.table_id])
 
 
 def _with_tag(wishes: Wishes, tag: str, snapshot_id: int | None) -> Wishes:

@@ -9,17 +9,19 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from lakebed.admin.actors import find_actor
-from lakebed.core.errors import InvalidValueError
+from lakebed.core.errors import InvalidValueError, RegistryBehindError
 from lakebed.core.orphans import Needed, Orphan
 from lakebed.core.results import Rows
 from lakebed.core.times import from_micros
-from lakebed.registry.orphans import list_unknown
+from lakebed.registry.lake_tables import list_all_tables
+from lakebed.registry.orphans import give_up_operations, list_unknown, list_unknown_operations
 from lakebed.registry.retire import DEFAULT_GRACE_US
 from lakebed.registry.runs import add_run, finish_run
 from lakebed.registry.temporary_files import queue_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Set as AbstractSet
 
     from lakebed.registry.engine import Registry
     from lakebed.registry.transaction import Transaction
@@ -38,6 +40,7 @@ class Sweep:
 
     orphans: Rows[Orphan]
     dry_run: bool
+    newer: int  # operations that another history of this lake wrote: while there are any, nothing is swept
     is_complete: bool  # False: there are more than the call may touch
 
     @property
@@ -59,7 +62,8 @@ def sweep_orphans(
     """Find files that nobody needs and, unless it is a preview, queue them for deletion.
 
     Files younger than `older_than` (an hour at least) are left alone: a commit writes its metadata before anything points to it.
-    A file that is registered while it waits in the queue is kept.
+    A file that is registered while it waits in the queue is kept. Files of operations that this registry never heard of prove that it was
+    restored from an older backup: nothing is swept then, until somebody gives them up.
     """
     if older_than < LEAST_AGE:
         message = f"older_than={older_than}: files of commits under way would look like orphans; give an hour at least"
@@ -67,10 +71,13 @@ def sweep_orphans(
     before = registry.now() - older_than // timedelta(microseconds=1)
     needed = find_needed()  # first: what a later commit gives up was needed a moment ago
     found = list(islice(_find(registry, storage, needed, before), max_files + 1))
+    newer = list_newer(registry, storage, (orphan.path for orphan in found))
+    if newer and not dry_run:
+        raise RegistryBehindError(storage.paths.root, operations=len(newer), example=next(iter(newer.values())))
     orphans = Rows(Orphan, found[:max_files])
     if not dry_run and orphans:
         _queue(registry, orphans, storage=storage, grace_us=int(grace_s * 1e6), actor=find_actor(actor))
-    return Sweep(orphans=orphans, dry_run=dry_run, is_complete=len(found) <= max_files)
+    return Sweep(orphans=orphans, dry_run=dry_run, newer=len(newer), is_complete=len(found) <= max_files)
 
 
 def _find(registry: Registry, storage: Storage, needed: Needed, before: int) -> Iterator[Orphan]:
@@ -80,24 +87,53 @@ def _find(registry: Registry, storage: Storage, needed: Needed, before: int) -> 
         yield from (_orphan(facts) for facts in batch if facts.path in unknown)
 
 
+def list_newer(registry: Registry, storage: Storage, paths: Iterable[str]) -> dict[str, str]:
+    """Operations that wrote some of `paths` and that the registry does not know, each with one of its files."""
+    examples: dict[str, str] = {}
+    for path in paths:
+        directory = storage.paths.find_operation_directory(path)
+        if directory is not None:
+            examples.setdefault(directory.rpartition("/")[2], path)
+    op_ids = list(examples)
+    unknown = {
+        op_id for start in range(0, len(op_ids), _BATCH) for op_id in list_unknown_operations(registry, op_ids[start : start + _BATCH])
+    }
+    return {op_id: path for op_id, path in examples.items() if op_id in unknown}
+
+
+def give_up_newer_files(registry: Registry, storage: Storage, *, actor: str | None = None) -> int:
+    """Decide that this registry, restored from a backup, is the lake's history: files of later operations may be swept; how many operations."""
+    newer = list_newer(registry, storage, (facts.path for facts in storage.list_files(storage.paths.root)))
+    known = {row.id for row in list_all_tables(registry)}
+    table_ids = {op_id: _table_of(storage, path, known) for op_id, path in newer.items()}
+
+    def body(tx: Transaction) -> int:
+        run = add_run(tx, "give_up_newer", actor=find_actor(actor), plan={"operations": len(newer)})
+        done = give_up_operations(tx, list(newer), table_ids)
+        finish_run(tx, run, state="done", result={"given_up": done})
+        return done
+
+    return registry.transact(body, tables=[]) if newer else 0
+
+
 def _orphan(facts: FileFacts) -> Orphan:
     return Orphan(path=facts.path, size_bytes=facts.size_bytes, modified_at=from_micros(facts.modified_micros))
 
 
 def _queue(registry: Registry, orphans: Rows[Orphan], *, storage: Storage, grace_us: int, actor: str) -> None:
-    total = sum(orphan.size_bytes for orphan in orphans)
+    total, known = sum(orphan.size_bytes for orphan in orphans), {row.id for row in list_all_tables(registry)}
 
     def body(tx: Transaction) -> None:
         run = add_run(tx, "sweep_orphans", actor=actor, plan={"files": len(orphans), "bytes": total})
         for orphan in orphans:
-            table_id = _table_of(storage, orphan.path)
+            table_id = _table_of(storage, orphan.path, known)
             queue_files(tx, table_id, {orphan.path: orphan.size_bytes}, reason="orphan", grace_us=grace_us)
         finish_run(tx, run, state="done", result={"queued": len(orphans)})
 
     registry.transact(body, tables=[])
 
 
-def _table_of(storage: Storage, path: str) -> int:
-    """By its directory; 0 for a file that lies in no table's."""
+def _table_of(storage: Storage, path: str, known: AbstractSet[int]) -> int:
+    """By its directory; 0 for a file that lies in no known table's."""
     found = _TABLE.match(storage.paths.relative(path))
-    return int(found[1]) if found else 0
+    return int(found[1]) if found and int(found[1]) in known else 0

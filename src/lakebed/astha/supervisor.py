@@ -69,6 +69,11 @@ class Astha:
         return life is not None and not life.delivery.stopped and self._time.monotonic() < life.delivery.active_until
 
     @property
+    def is_alive(self) -> bool:
+        """Whether it lives or stands by; False before the start, after the stop, and when too much broke."""
+        return self._thread is not None and self._thread.is_alive() and not self._down
+
+    @property
     def lease(self) -> Lease | None:
         """Ours while active: who writes under it calls `require_epoch` in the same transaction."""
         return self._lease if self.is_active else None

@@ -28,7 +28,7 @@ TABLE_PROPERTIES = Rule(name="table_properties", invariant="I19")
 _SLOTS = 8  # of the range index per lake table
 _TWICE = "SELECT min(table_id), file_path, count(*) FROM table_files GROUP BY file_path HAVING count(*) > 1 ORDER BY file_path"
 _PARTITION = """SELECT f.table_id, f.file_path, CASE WHEN p.id IS NULL THEN 'does not exist' WHEN p.table_id <> f.table_id
-THEN 'is one of another table' ELSE 'has another schema' END FROM table_files f LEFT JOIN partitions p ON p.id = f.partition_id
+THEN 'is one of another table' ELSE 'has another schema' END, f.partition_id FROM table_files f LEFT JOIN partitions p ON p.id = f.partition_id
 WHERE f.retired_seq IS NULL AND (p.id IS NULL OR p.table_id <> f.table_id OR p.schema_hash <> f.schema_hash) ORDER BY f.id"""
 _NUMBERS = """SELECT f.table_id, f.file_path, f.added_seq, COALESCE(CAST(f.retired_seq AS text), 'never'), s.last_seq
 FROM table_files f JOIN table_seq s ON s.table_id = f.table_id
@@ -129,7 +129,7 @@ PASSES = (
         FILE_GROUPS,
         over="table_files",
         sql=_GROUPS,
-        message="the file has {0}: the Iceberg table differs from the registry; refresh it",
+        message="the file has {0}: the Iceberg table differs from the registry; run `lakebed repair`",
     ),
     list_rows(
         RETIRED_NOT_QUEUED,
@@ -141,7 +141,7 @@ PASSES = (
         QUEUED_BUT_LIVE,
         over="temporary_files",
         sql=_QUEUED,
-        message="a live file is queued for deletion: stop the clean-up and take the path out of the queue",
+        message="a live file is queued for deletion: run `lakebed repair` to take it out of the queue",
     ),
     list_rows(
         COLUMN_WITHOUT_FILE,

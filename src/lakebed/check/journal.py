@@ -41,7 +41,7 @@ def find_gaps(scan: Scan) -> Iterator[Finding]:
         name = scan.name(table_id)
         if inside < last - purged:
             first = scan.query(_FIRST_MISSING, {"table_id": table_id, "purged": purged})[0][0]
-            message = f"{last - purged - inside} change(s) are missing, the first is {first}: refresh every component from the registry"
+            message = f"{last - purged - inside} change(s) are missing, the first is {first}: run `lakebed repair` to refresh every component from the registry"
             yield JOURNAL_GAP.broken(name, "journal", message)
         if below:
             message = f"{below} change(s) lie at or below {purged}, up to where the journal is purged: run `lakebed repair` to delete them"
@@ -63,12 +63,12 @@ PASSES = (
         CURSOR_RANGE,
         over="subscriber_cursor",
         sql=_CURSOR_RANGE,
-        message="the cursor stands at {0}, the journal ends at {1}: refresh the component from the registry",
+        message="the cursor stands at {0}, the journal ends at {1}: run `lakebed repair` to refresh the component from the registry",
     ),
     list_rows(
         CURSOR_LOST,
         over="subscriber_cursor",
         sql=_CURSOR_LOST,
-        message="the cursor stands at {0}, the journal is purged to {1} and nobody told it: refresh the component from the registry",
+        message="the cursor stands at {0}, the journal is purged to {1} and nobody told it: run `lakebed repair` to refresh the component from the registry",
     ),
 )

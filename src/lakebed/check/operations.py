@@ -32,7 +32,7 @@ _UNKNOWN = (
 
 def find_stuck(scan: Scan) -> Iterator[Finding]:
     for table_id, op_id, state, until in scan.query(_STUCK, {"before": scan.now - _DAY_US}):
-        message = f"the operation is {state} and its lease ended at {show(until)}: run `lakebed clean orphans` to roll it back"
+        message = f"the operation is {state} and its lease ended at {show(until)}: run `lakebed repair` to roll it back"
         yield OPERATION_STUCK.broken(scan.name(table_id), op_id, message)
 
 
@@ -48,12 +48,12 @@ PASSES = (
         LEASE_NUMBER,
         over="lease_numbers",
         sql=_NUMBER,
-        message="the lease holds journal number {0}, the journal ends at {1}: end the lease and take a new one",
+        message="the lease holds journal number {0}, the journal ends at {1}: run `lakebed repair`, which lets it protect everything until it ends",
     ),
     list_rows(
         LEASE_UNKNOWN,
         over="lease_numbers",
         sql=_UNKNOWN,
-        message="a journal number is held by a lease that does not exist: delete the number",
+        message="a journal number is held by a lease that does not exist: run `lakebed repair` to delete it",
     ),
 )

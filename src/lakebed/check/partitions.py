@@ -13,7 +13,7 @@ EVENT_RANGE = Rule(name="partition_event_range", invariant="I19")
 SCOPE = Rule(name="partition_scope", invariant="I7")
 INCOMPATIBLE = Rule(name="partition_incompatible", invariant="I11", severity=Severity.INFO)
 
-_SLICE = "p.table_id, p.view_instance_id, p.begin_insert_time, p.end_insert_time"
+_SLICE = "p.id, p.table_id, p.view_instance_id, p.begin_insert_time, p.end_insert_time"
 # The greatest end so far: a partition may overlap one that lies several places before it
 _OVERLAP = f"""SELECT {_SLICE}, p.schema_hash FROM (
   SELECT q.*, max(q.end_insert_time) OVER (PARTITION BY q.table_id, q.view_instance_id, q.schema_hash

@@ -69,7 +69,7 @@ class _Replay:
                 if replayed.pop(row[0], None) != _digest(_plain(row)):
                     yield self._differs(table, row[0], _owner(table, row), "is not what the journal says")
             for row_id in replayed:
-                yield self._differs(table, row_id, None, "is gone, but the journal says that it exists")
+                yield self._differs(table, row_id, _owner_of(table, row_id), "is gone, but the journal says that it exists")
 
     def _differs(self, table: str, row_id: int, table_id: int | None, how: str) -> Finding:
         message = f"the row {how}: a change was not captured; find out who wrote past the triggers, then refresh every component"
@@ -112,6 +112,11 @@ WHERE id > :after AND id - (id / :shares) * :shares = :share ORDER BY id LIMIT :
 
 def _owner(table: str, row: Row) -> int:
     return int(row[0] if table == "tables" else row[1])
+
+
+def _owner_of(table: str, row_id: int) -> int:
+    """Of a row that is gone: ids carry their lake table."""
+    return row_id if table == "tables" else row_id >> 40
 
 
 def _first(image: str) -> int:

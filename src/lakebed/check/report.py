@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,10 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One broken rule. `rule` is stable; the message is for people and ends with what to do."""
+    """One broken rule. `rule` is stable; the message is for people and ends with what to do.
+
+    `facts` are the values that the message shows, for programs; `partition_id` is set where a partition is at fault.
+    """
 
     rule: str
     invariant: str
@@ -28,6 +31,8 @@ class Finding:
     table: str | None
     subject: str
     message: str
+    facts: tuple[Any, ...] = ()
+    partition_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,8 +28,13 @@ class Rule:
     invariant: str
     severity: Severity = Severity.DAMAGE
 
-    def broken(self, table: str | None, subject: str, message: str) -> Finding:
-        return Finding(rule=self.name, invariant=self.invariant, severity=self.severity, table=table, subject=subject, message=message)
+    def broken(
+        self, table: str | None, subject: str, message: str, *, facts: Sequence[Any] = (), partition_id: int | None = None
+    ) -> Finding:
+        return Finding(
+            rule=self.name, invariant=self.invariant, severity=self.severity, table=table, subject=subject, message=message,
+            facts=tuple(facts), partition_id=partition_id,
+        )  # fmt: skip
 
 
 class Progress:
@@ -92,17 +97,18 @@ def list_rows(rule: Rule, *, over: str, sql: str, message: str) -> Pass:
 
     def find(scan: Scan) -> Iterator[Finding]:
         for table_id, subject, *shown in scan.query(sql, None):
-            yield rule.broken(scan.name(table_id), str(subject), message.format(*shown))
+            yield rule.broken(scan.name(table_id), str(subject), message.format(*shown), facts=shown)
 
     return Pass(rules=(rule,), over=over, find=find)
 
 
 def list_slices(rule: Rule, *, sql: str, message: str) -> Pass:
-    """As `list_rows`, for partitions: table id, instance, begin and end come first."""
+    """As `list_rows`, for partitions: id, table id, instance, begin and end come first."""
 
     def find(scan: Scan) -> Iterator[Finding]:
-        for table_id, instance, begin, end, *shown in scan.query(sql, None):
-            yield rule.broken(scan.name(table_id), show_slice(instance, begin, end), message.format(*shown))
+        for partition_id, table_id, instance, begin, end, *shown in scan.query(sql, None):
+            subject, told = show_slice(instance, begin, end), message.format(*shown)
+            yield rule.broken(scan.name(table_id), subject, told, facts=shown, partition_id=partition_id)
 
     return Pass(rules=(rule,), over="partitions", find=find)
 

@@ -36,10 +36,10 @@ HAVING sum(d.n_rows) <> 0 OR sum(d.n_files) <> 0 OR sum(d.n_small) <> 0 OR sum(d
 _NOTHING = f"""SELECT s.table_id, s.partition_path FROM table_stats s WHERE s.file_count = 0 AND s.row_count = 0 AND s.total_size = 0
 AND NOT EXISTS (SELECT 1 FROM {_VISIBLE} WHERE f.table_id = s.table_id AND f.partition_path = s.partition_path)
 ORDER BY s.table_id, s.partition_path"""
-# 0: queued by a registry of an early revision, which did not keep the table
+# 0: queued by a registry of an early revision, which did not keep the table, or of a table that a restored registry lost
 _UNKNOWN = " UNION ALL ".join(
     f"""SELECT x.table_id, '{owned}', count(*) FROM {owned} x WHERE NOT EXISTS (SELECT 1 FROM tables t WHERE t.id = x.table_id)
-{"AND x.table_id <> 0" if owned == "temporary_files" else ""} GROUP BY x.table_id"""
+{"AND x.table_id <> 0" if owned in {"temporary_files", "operations"} else ""} GROUP BY x.table_id"""
     for owned in _OWNED
 )
 _INCOMPLETE = """SELECT t.id, t.database || '.' || t.name, CASE WHEN s.table_id IS NULL THEN 'journal' ELSE 'serving version' END

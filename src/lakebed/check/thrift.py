@@ -50,6 +50,14 @@ def is_upgrade_of(stored: bytes, tail: bytes) -> bool:
     return upgraded == original
 
 
+def read_footer(tail: bytes) -> Struct | None:
+    """The fields of a framed footer by their numbers; None when it cannot be read."""
+    try:
+        return _read(tail)
+    except (ValueError, LookupError, TypeError):
+        return None
+
+
 def _read(tail: bytes) -> Struct:
     length = len(tail) - TRAILER_BYTES
     if not tail.endswith(MAGIC) or int.from_bytes(tail[length : length + 4], "little") != length:

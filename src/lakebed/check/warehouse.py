@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -35,13 +36,14 @@ FILE_SIZE = Rule(name="file_size", invariant="I1")
 FILE_TAIL = Rule(name="file_tail", invariant="I1")
 FILE_CHECKSUM = Rule(name="file_checksum", invariant="I1")
 FRESH_METADATA = Rule(name="fresh_metadata", invariant="I9", severity=Severity.INFO)  # of a commit under way, or of one that just failed
+NEWER = Rule(name="newer_file", invariant="I9", severity=Severity.WARNING)  # of a history that this registry lost
 UNREGISTERED = Rule(name="unregistered_file", invariant="I9", severity=Severity.WARNING)
 
 _WORKERS = 8
-_FRESH_S = 60.0
+_FRESH_S = 900.0  # a service deletes them by itself after ten minutes
 _CHUNK_BYTES = 1 << 20
-_FILES = """SELECT f.id, f.table_id, f.file_path, f.file_size, f.checksum, f.checksum_kind, m.partition_format_version, m.footer_length, m.checksum
-FROM table_files f LEFT JOIN partition_metadata m ON m.file_path = f.file_path WHERE f.id > :after ORDER BY f.id LIMIT :size"""
+_FILES = """SELECT f.id, f.table_id, f.file_path, f.file_size, f.checksum, f.checksum_kind, m.partition_format_version, m.footer_length, m.checksum,
+f.partition_id, f.retired_seq FROM table_files f LEFT JOIN partition_metadata m ON m.file_path = f.file_path WHERE f.id > :after ORDER BY f.id LIMIT :size"""
 # A claimed file may be gone already: the deletion is final only when its row is
 _EXPECTED = """SELECT 1 FROM table_files f LEFT JOIN temporary_files q ON q.file_path = f.file_path
 WHERE f.id = :id AND (f.retired_seq IS NULL OR q.claimed_until IS NULL)"""
@@ -49,12 +51,15 @@ _STORED_FOOTER = "SELECT metadata FROM partition_metadata WHERE file_path = :pat
 _KNOWN = """SELECT file_path FROM table_files WHERE file_path IN (:paths*)
 UNION ALL SELECT file_path FROM temporary_files WHERE file_path IN (:paths*)"""
 _INTENTS = "SELECT staging_path FROM operations WHERE state IN ('writing', 'rolling_back') AND staging_path IS NOT NULL"
+_OPERATIONS = "SELECT op_id FROM operations WHERE op_id IN (:ids*)"
+_OPERATION = re.compile(r"/[^/]+-\d+/data/([0-9a-f]{32})/", re.ASCII)
+_NEWER = "put a newer backup back, register the files that are wanted, or give them up with `lakebed repair --give-up-newer`"
 _AGAIN = "restore it from a backup, or retire its partition and write the rows again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Registered:
-    """A file as the registry knows it; the last three are None without a footer."""
+    """A file as the registry knows it; those of the footer are None without one."""
 
     file_id: int
     table_id: int
@@ -65,12 +70,17 @@ class _Registered:
     footer_format: int | None
     footer_length: int | None
     footer_checksum: str | None
+    partition_id: int
+    standing: str  # live or retired
 
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
     rule: Rule
     message: str
+
+    def tell(self, table: str | None, file: _Registered) -> Finding:
+        return self.rule.broken(table, file.path, self.message, facts=(file.standing,), partition_id=file.partition_id)
 
 
 def find_altered(scan: Scan) -> Iterator[Finding]:
@@ -82,7 +92,7 @@ def find_altered(scan: Scan) -> Iterator[Finding]:
             files = [_registered(row) for row in page]
             for file, verdict in zip(files, pool.map(examine, files), strict=True):
                 if verdict is not None and _still_holds(scan, storage, file, verdict):
-                    yield verdict.rule.broken(scan.name(file.table_id), file.path, verdict.message)
+                    yield verdict.tell(scan.name(file.table_id), file)
 
 
 def find_unregistered(scan: Scan) -> Iterator[Finding]:
@@ -93,10 +103,33 @@ def find_unregistered(scan: Scan) -> Iterator[Finding]:
         unknown = [facts for facts in _list_unknown(scan, batch) if not reach.holds(facts.path)]
         if any(_is_metadata(facts) for facts in unknown):  # committed since we looked, or being committed now
             reach = find_reach(scan)
+        lost = _list_lost_operations(scan, unknown)
         for facts in unknown:
             if not reach.holds(facts.path) and _is_there(storage, facts.path):
-                yield (FRESH_METADATA if _is_metadata(facts) and _is_fresh(facts) else UNREGISTERED).broken(None, facts.path, _tell(facts))
+                yield _judge_unknown(facts, lost)
         scan.progress.step(len(batch))
+
+
+def _judge_unknown(facts: FileFacts, lost: set[str]) -> Finding:
+    if _find_op_id(facts) in lost:
+        message = (
+            f"{facts.size_bytes} bytes of an operation that this registry never heard of, as after a restore from an older backup: {_NEWER}"
+        )
+        return NEWER.broken(None, facts.path, message)
+    rule = FRESH_METADATA if _is_metadata(facts) and _is_fresh(facts) else UNREGISTERED
+    return rule.broken(None, facts.path, _tell(facts))
+
+
+def _find_op_id(facts: FileFacts) -> str | None:
+    found = _OPERATION.search(facts.path)
+    return found[1] if found else None
+
+
+def _list_lost_operations(scan: Scan, unknown: Sequence[FileFacts]) -> set[str]:
+    """An intent is written before the first byte and never deleted, so every directory of an operation has its row."""
+    named = {op_id for facts in unknown if (op_id := _find_op_id(facts)) is not None}
+    known = {row[0] for row in scan.query(_OPERATIONS, {"ids": sorted(named)})} if named else set()
+    return named - known
 
 
 def _is_metadata(facts: FileFacts) -> bool:
@@ -115,7 +148,8 @@ def _tell(facts: FileFacts) -> str:
 def _registered(row: Row) -> _Registered:
     return _Registered(
         file_id=row[0], table_id=row[1], path=row[2], size_bytes=row[3], checksum=row[4], checksum_kind=row[5],
-        footer_format=row[6], footer_length=row[7], footer_checksum=row[8],
+        footer_format=row[6], footer_length=row[7], footer_checksum=row[8], partition_id=row[9],
+        standing="live" if row[10] is None else "retired",
     )  # fmt: skip
 
 
@@ -200,5 +234,5 @@ def _is_there(storage: Storage, path: str) -> bool:
 
 LONG_PASSES = (
     Pass(rules=(FILE_MISSING, FILE_PLACE, FILE_UNREADABLE, FILE_SIZE, FILE_TAIL, FILE_CHECKSUM), over="table_files", find=find_altered),
-    Pass(rules=(UNREGISTERED, FRESH_METADATA), over="warehouse", find=find_unregistered),
+    Pass(rules=(UNREGISTERED, NEWER, FRESH_METADATA), over="warehouse", find=find_unregistered),
 )

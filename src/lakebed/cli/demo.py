@@ -58,7 +58,7 @@ class _Teller:
     def tell(self) -> bool:
         self.out.print(f"[bold]Lakebed[/]: a lake in a temporary directory, registry {self.lake.registry.dialect}\n")
         self.start()
-        with self.lake.service(compactor_options=_BY_HAND):
+        with self.lake.service(compactor_options=_BY_HAND, maintenance=False):
             self.create()
             self.insert_a_day()
             self.publish()
@@ -155,7 +155,7 @@ class _Teller:
                 service.kill()
                 service.wait()
             self.lake.insert(_METRICS, self.metrics(2), evolve=True)
-            with self.lake.service(compactor_options=_BY_HAND):
+            with self.lake.service(compactor_options=_BY_HAND, maintenance=False):
                 self.lake.drain(_PATIENCE_S)
             newest = self.lake.snapshots(_METRICS)[-1]
             total = self.lake.table(_METRICS).row.row_count

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def main(url: str, warehouse: str, micros: str) -> None:
     """Runs until it is killed; says when it is active."""
     clock = FixedClock(from_micros(int(micros)))
-    with connect(url, warehouse=warehouse, clock=clock, service="off", create=False) as lake, lake.service():
+    with connect(url, warehouse=warehouse, clock=clock, service="off", create=False) as lake, lake.service(maintenance=False):
         sys.stdout.write("active\n")
         sys.stdout.flush()
         threading.Event().wait()

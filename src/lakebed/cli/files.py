@@ -8,19 +8,36 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakebed.cli.terminal import EXIT_REFUSED, URL, WAREHOUSE, AnyTable, AsJson, Url, Warehouse, opened, out, print_json, print_rows
-from lakebed.storage.paths import has_scheme
+from lakebed.cli.terminal import (
+    EXIT_REFUSED,
+    URL,
+    WAREHOUSE,
+    AnyTable,
+    AsJson,
+    DryRun,
+    Limit,
+    Url,
+    Warehouse,
+    opened,
+    out,
+    print_json,
+    print_rows,
+    print_table,
+)
 
 if TYPE_CHECKING:
+    from pyarrow.parquet import FileMetaData
+
     from lakebed.lake import Lake
     from lakebed.parquet.preflight import FileVerdict
+    from lakebed.registry.publish import Published
 
 files = typer.Typer(help="Files of the lake, and files that others wrote.", no_args_is_help=True)
 
 Paths = Annotated[list[str], typer.Argument(help="Parquet files below the warehouse")]
 TableOption = Annotated[str, typer.Option("--table", help="the table they are for, database.name")]
 Adopt = Annotated[bool, typer.Option("--adopt", help="take files without field ids by their column names")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="only check")]
+_COLUMNS = ("column", "field_id", "type", "codec", "bytes", "nulls")
 
 
 @files.command("list")
@@ -30,12 +47,19 @@ def list_files(
     warehouse: Warehouse = WAREHOUSE,
     *,
     retired: Annotated[bool, typer.Option("--retired", help="those too that wait for their deletion")] = False,
+    after: Annotated[int, typer.Option("--after", min=0, max=(1 << 63) - 1, help="the next page: the last id of the one before")] = 0,
+    limit: Limit = 1000,
     as_json: AsJson = False,
 ) -> None:
-    """Files of the lake, in the order they were added. Example: lakebed files list shop.orders --json."""
+    """Files of the lake, in the order they were added.
+
+    Example: lakebed files list shop.orders --json
+    """
     with opened(registry, warehouse) as lake:
-        rows = lake.list_files(table, retired=retired)
+        rows = lake.list_files(table, retired=retired, after=after, limit=limit)
     print_rows(rows, as_json=as_json, columns=("file_path", "row_count", "file_size"), empty="no file")
+    if len(rows) == limit and not as_json:
+        out().print(f"there may be more: --after {rows[-1].id}")
 
 
 @files.command("check")
@@ -48,7 +72,10 @@ def check_files(
     adopt: Adopt = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what keeps files out of a table and how to fix it; nothing is registered. Example: lakebed files check a.parquet --table shop.orders."""
+    """Say what keeps files out of a table and how to fix it; nothing is registered.
+
+    Example: lakebed files check a.parquet --table shop.orders
+    """
     with opened(registry, warehouse) as lake:
         verdicts = _check(lake, table, paths, adopt=adopt)
     _render(verdicts, as_json=as_json)
@@ -67,21 +94,102 @@ def register_files(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Register files where they lie, all or none of them. Example: lakebed files register a.parquet --table shop.orders."""
+    """Register files where they lie, all or none of them.
+
+    Example: lakebed files register a.parquet --table shop.orders
+    """
     from lakebed import writing  # noqa: PLC0415 - brings pyarrow
 
-    with opened(registry, warehouse, publishes=True) as lake:
+    with opened(registry, warehouse, publishes=not dry_run) as lake:
         verdicts = _check(lake, table, paths, adopt=adopt)
-        refused = [verdict for verdict in verdicts if not verdict.ok]
-        if refused or dry_run:
-            _render(verdicts, as_json=as_json)
-            raise typer.Exit(EXIT_REFUSED if refused else 0)
-        done = writing.register_files(lake.registry, lake.storage, lake.table(table), _absolute(paths), adopt=adopt)
-    rows = sum(verdict.row_count for verdict in verdicts)
+        refused = not all(verdict.ok for verdict in verdicts)
+        done = None
+        if not refused and not dry_run:
+            done = writing.register_files(lake.registry, lake.storage, lake.table(table), _absolute(paths), adopt=adopt)
+    _render_registered(done, verdicts, table=table, dry_run=dry_run, as_json=as_json)
+    if refused:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _render_registered(done: Published | None, verdicts: list[FileVerdict], *, table: str, dry_run: bool, as_json: bool) -> None:
+    files, rows = len(verdicts), sum(verdict.row_count for verdict in verdicts)
     if as_json:
-        print_json({"partition_id": done.partition_id, "files": done.file_count, "rows": rows})
+        partition_id = None if done is None else done.partition_id
+        told = {"dry_run": dry_run, "partition_id": partition_id, "files": files, "rows": rows}
+        print_json({**told, "verdicts": [_as_json(verdict) for verdict in verdicts]})
+    elif done is None:
+        _render(verdicts, as_json=False)
     else:
-        out().print(f"registered {done.file_count} files with {rows:,} rows in {table} as partition {done.partition_id}")
+        out().print(f"registered {files:,} files with {rows:,} rows in {table} as partition {done.partition_id}")
+
+
+@files.command("footer")
+def show_footer(
+    path: Annotated[str, typer.Argument(help="a registered file")],
+    registry: Url = URL,
+    warehouse: Warehouse = WAREHOUSE,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """What the registry keeps of a file's footer; the file itself is not opened.
+
+    Example: lakebed files footer warehouse/shop/a.parquet
+    """
+    with opened(registry, warehouse) as lake:
+        (wanted,) = _absolute([path])
+        told = _describe_footer(lake, lake.storage.canonical(wanted))
+    if as_json:
+        print_json(told)
+        return
+    print_table(("path", "rows", "row_groups", "footer_bytes", "format_version", "created_by"), [told])
+    out().print()
+    print_table(_COLUMNS, told["columns"])
+
+
+def _describe_footer(lake: Lake, path: str) -> dict[str, Any]:
+    from lakebed.registry.footers import load_footer  # noqa: PLC0415 - brings pyarrow
+
+    footer, metadata = load_footer(lake.registry, path), lake.load_partition_metadata(path)
+    return {
+        "path": path,
+        "rows": metadata.num_rows,
+        "row_groups": metadata.num_row_groups,
+        "footer_bytes": len(footer),
+        "format_version": metadata.format_version,
+        "created_by": metadata.created_by,
+        "columns": _describe_columns(lake, path, metadata),
+    }
+
+
+def _describe_columns(lake: Lake, path: str, metadata: FileMetaData) -> list[dict[str, Any]]:
+    """Sizes from the footer, null counts from the registry: the statistics inside a stranger's footer are never touched here."""
+    from lakebed.registry.listing import list_null_counts  # noqa: PLC0415
+
+    nulls, groups = list_null_counts(lake.registry, path), range(metadata.num_row_groups)
+    found = []
+    for number in range(metadata.num_columns):
+        column, chunks = metadata.schema.column(number), [metadata.row_group(group).column(number) for group in groups]
+        field_id = _field_id(metadata, column.path)
+        found.append(
+            {
+                "column": column.path,
+                "field_id": field_id,
+                "type": str(column.logical_type) if str(column.logical_type) != "None" else column.physical_type,
+                "codec": chunks[0].compression if chunks else None,
+                "bytes": sum(chunk.total_compressed_size for chunk in chunks),
+                "nulls": None if field_id is None else nulls.get(field_id),
+            }
+        )
+    return found
+
+
+def _field_id(metadata: FileMetaData, path: str) -> int | None:
+    """Of a column at the top; those inside others are named by their path."""
+    schema = metadata.schema.to_arrow_schema()
+    if path not in schema.names:
+        return None
+    stored = (schema.field(path).metadata or {}).get(b"PARQUET:field_id")
+    return None if stored is None else int(stored)
 
 
 def _check(lake: Lake, table: str, paths: list[str], *, adopt: bool) -> list[FileVerdict]:
@@ -94,6 +202,8 @@ def _check(lake: Lake, table: str, paths: list[str], *, adopt: bool) -> list[Fil
 
 def _absolute(paths: list[str]) -> list[str]:
     """A shell's paths start where it stands; the lake knows only whole ones."""
+    from lakebed.storage.paths import has_scheme  # noqa: PLC0415 - after the lake is there
+
     return [path if has_scheme(path) else str(Path(path).absolute()) for path in paths]
 
 

@@ -1,16 +1,42 @@
-"""Iceberg snapshots: list, take, keep."""
+"""Iceberg snapshots: list, take, expire, keep."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakebed.cli.terminal import URL, WAREHOUSE, AsJson, TableName, Url, Warehouse, opened, out, print_json, print_rows
+from lakebed.cli.terminal import (
+    EXIT_UNAVAILABLE,
+    URL,
+    WAREHOUSE,
+    AsJson,
+    DryRun,
+    Execute,
+    TableName,
+    Timeout,
+    Url,
+    Warehouse,
+    Yes,
+    confirm,
+    opened,
+    out,
+    print_json,
+    print_rows,
+    print_table,
+    require_finite,
+)
+
+if TYPE_CHECKING:
+    from lakebed.admin import Expiry
+    from lakebed.lake import Lake
 
 snapshots = typer.Typer(help="Iceberg snapshots of a table.", no_args_is_help=True)
 
 _SHOWN = ("snapshot_id", "committed_at", "operation", "rows", "files", "added_files", "removed_files", "tags", "is_current")
+_GOING = ("snapshot_id", "committed_at", "operation", "rows", "files")
+_BIGGEST = (1 << 63) - 1
 
 
 @snapshots.command("list")
@@ -22,7 +48,10 @@ def list_snapshots(
     expired: Annotated[bool, typer.Option("--expired", help="those too that were expired")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Kept snapshots, oldest first. Example: lakebed snapshots list shop.orders."""
+    """Kept snapshots, oldest first.
+
+    Example: lakebed snapshots list shop.orders
+    """
     with opened(registry, warehouse) as lake:
         rows = lake.snapshots(table, expired=expired)
     print_rows(rows, as_json=as_json, columns=_SHOWN, empty=f"{table} has no snapshot yet")
@@ -34,29 +63,104 @@ def create_snapshot(
     registry: Url = URL,
     warehouse: Warehouse = WAREHOUSE,
     *,
-    timeout_s: Annotated[float, typer.Option("--timeout", help="seconds to wait for the commit")] = 60.0,
+    timeout_s: Timeout = 60.0,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Seal what is pending and wait until Iceberg has it. Example: lakebed snapshots create shop.orders."""
-    with opened(registry, warehouse, publishes=True) as lake:
+    """Seal what is pending and wait until Iceberg has it.
+
+    Example: lakebed snapshots create shop.orders
+    """
+    with opened(registry, warehouse, publishes=not dry_run) as lake:
+        if dry_run:
+            _tell_pending(lake, table, as_json=as_json)
+            return
         found = lake.snapshot(table, timeout_s=timeout_s)
     if as_json:
-        print_json({"table": table, "snapshot_id": found})
+        print_json({"table": table, "dry_run": False, "snapshot_id": found, "pending_files": 0})
     else:
         out().print(f"{table} has no file yet, so there is no snapshot" if found is None else f"{table}: snapshot {found} is current")
+
+
+def _tell_pending(lake: Lake, table: str, *, as_json: bool) -> None:
+    from lakebed.registry.sealing import read_pending  # noqa: PLC0415 - after the registry is there
+
+    found = lake.table(table)
+    pending = read_pending(lake.registry, found.table_id)
+    if as_json:
+        print_json({"table": table, "dry_run": True, "snapshot_id": found.row.current_snapshot_id, "pending_files": pending.files})
+    else:
+        out().print(f"{table}: {pending.files:,} files with {pending.rows:,} rows would enter the next snapshot")
+
+
+@snapshots.command("expire")
+def expire_snapshots(  # noqa: PLR0913 - one option per question
+    table: TableName,
+    snapshot_ids: Annotated[list[int] | None, typer.Argument(min=0, max=_BIGGEST, help="only these")] = None,
+    registry: Url = URL,
+    warehouse: Warehouse = WAREHOUSE,
+    *,
+    older_than_days: Annotated[
+        float | None,
+        typer.Option(
+            "--older-than-days",
+            min=0.0,
+            max=1e6,
+            callback=require_finite,
+            help="all of that age; left out: what the table's retention gives up",
+        ),
+    ] = None,
+    timeout_s: Timeout = 60.0,
+    execute: Execute = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give up old snapshots; the current one and tagged ones stay.
+
+    Example: lakebed snapshots expire shop.orders --older-than-days 7 --execute
+    """
+    age = None if older_than_days is None else timedelta(days=older_than_days)
+    with opened(registry, warehouse, publishes=execute) as lake:
+        done = lake.expire_snapshots(table, snapshot_ids=snapshot_ids or (), older_than=age)
+        if execute and done.snapshots:
+            confirm(f"give up {len(done.snapshots):,} snapshots of {table}?", yes=yes)
+            done = lake.expire_snapshots(table, snapshot_ids=[row.snapshot_id for row in done.snapshots], dry_run=False)
+            lake.drain(timeout_s)
+        left = {row.snapshot_id for row in lake.snapshots(table)}
+    waiting = 0 if done.dry_run else sum(row.snapshot_id in left for row in done.snapshots)
+    _render(done, execute=execute, waiting=waiting, as_json=as_json)
+    if waiting:
+        raise typer.Exit(EXIT_UNAVAILABLE)
+
+
+def _render(done: Expiry, *, execute: bool, waiting: int, as_json: bool) -> None:
+    ids = [row.snapshot_id for row in done.snapshots]
+    if as_json:
+        print_json(
+            {"table": done.table, "dry_run": not execute, "run_id": done.run_id, "snapshots": ids, "kept": done.kept, "waiting": waiting}
+        )
+        return
+    if ids:
+        print_table(_GOING, [{name: getattr(row, name) for name in _GOING} for row in done.snapshots])
+        out().print()
+    late = f"; {waiting:,} of them wait for the process that publishes" if waiting else ""
+    out().print(f"{'expired' if execute else 'would expire'} {len(ids):,} snapshots of {done.table}, {done.kept:,} stay{late}")
 
 
 @snapshots.command("tag")
 def tag_snapshot(
     table: TableName,
     tag: Annotated[str, typer.Argument(help="letters, digits and _")],
-    snapshot_id: Annotated[int | None, typer.Argument(help="left out: the tag is taken off")] = None,
+    snapshot_id: Annotated[int | None, typer.Argument(min=0, max=_BIGGEST, help="left out: the tag is taken off")] = None,
     registry: Url = URL,
     warehouse: Warehouse = WAREHOUSE,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Keep a snapshot under a name, for every engine. Example: lakebed snapshots tag shop.orders audit 1234567890123456789."""
+    """Keep a snapshot under a name, for every engine.
+
+    Example: lakebed snapshots tag shop.orders audit 1234567890123456789
+    """
     with opened(registry, warehouse, publishes=True) as lake:
         lake.tag(table, tag, snapshot_id)
     if as_json:

@@ -2,35 +2,132 @@
 
 from __future__ import annotations
 
-import json
+import math
 import sys
-from dataclasses import asdict
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
+from lakebed.cli.rendering import out, print_json, print_rows, print_table
 from lakebed.core.errors import ConflictError, CorruptionError, LakebedError, RefusedError, UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
-    from lakebed.core.results import Rows
     from lakebed.lake import Lake
     from lakebed.settings import ServiceMode
 
-EXIT_REFUSED, EXIT_DRIFT, EXIT_UNAVAILABLE = 1, 3, 4
-_LONGEST_GROUPED = 10**15
-URL, WAREHOUSE = "sqlite:///lake.db", "warehouse"
+__all__ = [
+    "EXIT_DRIFT",
+    "EXIT_REFUSED",
+    "EXIT_UNAVAILABLE",
+    "EXIT_USAGE",
+    "URL",
+    "WAREHOUSE",
+    "AnyTable",
+    "AsJson",
+    "DryRun",
+    "Execute",
+    "Instance",
+    "Limit",
+    "MaybeMoment",
+    "Moment",
+    "TableName",
+    "Timeout",
+    "Url",
+    "Warehouse",
+    "Yes",
+    "confirm",
+    "errors",
+    "fail",
+    "opened",
+    "out",
+    "print_json",
+    "print_rows",
+    "print_table",
+    "require_finite",
+    "showing",
+]
 
-Url = Annotated[str, typer.Option("--registry", envvar="LAKEBED_REGISTRY_URL", help="sqlite:///lake.db or postgresql://user@host/database")]
-Warehouse = Annotated[str, typer.Option("--warehouse", envvar="LAKEBED_WAREHOUSE", help="a directory or s3://bucket/prefix")]
-DryRun = Annotated[bool, typer.Option("--dry-run/--no-dry-run", help="only say what would be done")]
-Moment = Annotated[datetime, typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f"], help="UTC")]
-TableName = Annotated[str, typer.Argument(help="database.name")]
-AnyTable = Annotated[str | None, typer.Argument(help="database.name; all tables when left out")]
+EXIT_REFUSED, EXIT_USAGE, EXIT_DRIFT, EXIT_UNAVAILABLE = 1, 2, 3, 4
+URL, WAREHOUSE = "sqlite:///lake.db", "warehouse"
+_FILE_KEYS = {"registry": "registry_url", "warehouse": "warehouse"}
+# Lines of the Java process would stand between ours
+_QUIET_SPARK = {"spark.log.level": "OFF"}
+
+
+def _from_file(ctx: typer.Context, param: typer.CallbackParam, value: str) -> str:
+    """What neither the command line nor the environment names may stand in `lakebed.toml`."""
+    if ctx.resilient_parsing or getattr(ctx.get_parameter_source(param.name or ""), "name", "") != "DEFAULT":
+        return value
+    from lakebed.settings import load_settings  # noqa: PLC0415 - only where nothing was given
+
+    with errors():
+        settings = load_settings()
+    return getattr(settings, _FILE_KEYS[param.name or ""]) or value
+
+
+def _complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of the lake's tables, for the shell; whatever keeps it from them is no concern of somebody who pressed a key."""
+    from lakebed.registry.create import open_registry  # noqa: PLC0415 - only when the shell asks
+    from lakebed.registry.lake_tables import list_tables  # noqa: PLC0415
+
+    try:
+        registry = open_registry(ctx.params.get("registry") or URL, timeout_s=1.0, verify=False, migrate=False)
+    except LakebedError:
+        return []
+    try:
+        return [name for name in (f"{row.database}.{row.name}" for row in list_tables(registry)) if name.startswith(incomplete)]
+    except LakebedError:
+        return []
+    finally:
+        registry.close()
+
+
+def _read_moment(text: str) -> datetime:
+    """ISO text; what names no zone is UTC."""
+    if isinstance(text, datetime):
+        return text
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        return (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment).astimezone(UTC)
+    except (ValueError, OverflowError) as exc:
+        message = f"{text[:80]!a} is no time: write 2026-03-01 or 2026-03-01T12:00:00, which is UTC unless it names a zone"
+        raise typer.BadParameter(message) from exc
+
+
+def require_finite(value: float | None) -> float | None:
+    """For options that are numbers: neither NaN nor infinity is one of anything."""
+    if value is not None and not math.isfinite(value):
+        message = f"{value} is no number to go by"
+        raise typer.BadParameter(message)
+    return value
+
+
+Url = Annotated[
+    str,
+    typer.Option(
+        "--registry", envvar="LAKEBED_REGISTRY_URL", callback=_from_file, help="sqlite:///lake.db or postgresql://user@host/database"
+    ),
+]
+Warehouse = Annotated[
+    str, typer.Option("--warehouse", envvar="LAKEBED_WAREHOUSE", callback=_from_file, help="a directory or s3://bucket/prefix")
+]
+# Of what changes something and destroys nothing
+DryRun = Annotated[bool, typer.Option("--dry-run", help="only say what would be done")]
+# Of what destroys: a preview unless it is told to go on
+Execute = Annotated[bool, typer.Option("--execute/--dry-run", help="do it; without, only say what would be done")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask on the terminal before doing it")]
+Moment = Annotated[datetime, typer.Option(parser=_read_moment, metavar="TIME", help="ISO, UTC unless it names a zone")]
+MaybeMoment = Annotated[datetime | None, typer.Option(parser=_read_moment, metavar="TIME", help="ISO, UTC unless it names a zone")]
+TableName = Annotated[str, typer.Argument(help="database.name", autocompletion=_complete_table)]
+AnyTable = Annotated[str | None, typer.Argument(help="database.name; all tables when left out", autocompletion=_complete_table)]
+Instance = Annotated[str | None, typer.Option("--instance", help="one instance; all of them when left out")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="at most so many")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.0, max=86_400.0, callback=require_finite, help="seconds to wait")]
 AsJson = Annotated[bool, typer.Option("--json", help="machine-readable output with stable keys")]
 
 
@@ -47,15 +144,23 @@ class errors:  # noqa: N801 - reads as a statement: with errors()
 class opened:  # noqa: N801 - reads as a statement: with opened(...)
     """A lake for one command. `publishes`: what it commits reaches Iceberg before the command ends, if nobody else publishes."""
 
-    def __init__(self, registry: str, warehouse: str, *, create: bool = False, publishes: bool = False) -> None:
-        self._registry, self._warehouse, self._create = registry, warehouse, create
+    def __init__(self, registry: str, warehouse: str, *, create: bool = False, publishes: bool = False, verify: bool = True) -> None:
+        self._registry, self._warehouse, self._create, self._verify = registry, warehouse, create, verify
         self._service: ServiceMode = "auto" if publishes else "off"
 
     def __enter__(self) -> Lake:
         from lakebed.lake import connect  # noqa: PLC0415 - brings pyarrow
 
+        spark: Mapping[str, str] = _QUIET_SPARK
         try:
-            self._lake = connect(self._registry, warehouse=self._warehouse, create=self._create, service=self._service)
+            self._lake = connect(
+                self._registry,
+                warehouse=self._warehouse,
+                create=self._create,
+                verify=self._verify,
+                service=self._service,
+                spark_options=spark,
+            )
         except LakebedError as exc:
             fail(exc)
         return self._lake
@@ -64,6 +169,22 @@ class opened:  # noqa: N801 - reads as a statement: with opened(...)
         self._lake.close()
         if isinstance(exc, LakebedError):
             fail(exc)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask whoever sits at a terminal, on standard error; a script has said `--execute` and is not asked."""
+    if yes or not sys.stdin.isatty():
+        return
+    if not typer.confirm(question, err=True):
+        Console(stderr=True, highlight=False).print("nothing was changed")
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def showing(what: str, *, total: int | None = None) -> AbstractContextManager[Callable[..., None]]:
+    """Gives what tells a bar how far long work has come, in numbers of `total`."""
+    from lakebed.cli.progress import bar  # noqa: PLC0415 - most commands show none
+
+    return bar(what, total=total)
 
 
 def fail(error: LakebedError) -> NoReturn:
@@ -75,44 +196,3 @@ def fail(error: LakebedError) -> NoReturn:
             sys.exit(EXIT_DRIFT)
         case RefusedError() | ConflictError() | LakebedError():
             sys.exit(EXIT_REFUSED)
-
-
-def print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, default=_plain))
-
-
-def print_rows(rows: Rows[Any], *, as_json: bool, columns: Sequence[str] = (), empty: str = "nothing there") -> None:
-    """All columns as JSON, whose keys are the rows' own names; `columns` of them as a table for people."""
-    if as_json:
-        print_json([asdict(row) for row in rows])
-        return
-    shown = columns or rows.columns
-    if not rows:
-        out().print(empty)
-        return
-    table = Table(*shown)
-    for row in rows:
-        table.add_row(*(_show(getattr(row, name)) for name in shown))
-    out().print(table)
-
-
-def _show(value: object) -> str:
-    match value:
-        case None:
-            return ""
-        case bool():
-            return "yes" if value else ""
-        case int() if abs(value) < _LONGEST_GROUPED:  # ids of snapshots are no amounts
-            return f"{value:,}"
-        case datetime():
-            return f"{value:%F %T}"
-        case _:
-            return str(value)
-
-
-def _plain(value: object) -> str:
-    return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else str(value)
-
-
-def out() -> Console:
-    return Console(highlight=False)

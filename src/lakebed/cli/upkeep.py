@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,27 +12,42 @@ from lakebed.cli.terminal import (
     EXIT_UNAVAILABLE,
     URL,
     WAREHOUSE,
+    AnyTable,
     AsJson,
     DryRun,
+    Execute,
+    Limit,
     TableName,
     Url,
     Warehouse,
+    Yes,
+    confirm,
     opened,
     out,
     print_json,
     print_rows,
+    print_table,
+    require_finite,
+    showing,
 )
 
 if TYPE_CHECKING:
+    from lakebed.admin import Sweep
     from lakebed.compaction import CompactionResult
+    from lakebed.lake import Lake
+    from lakebed.registry.runs import Run
 
 compaction = typer.Typer(help="Few files of a good size out of many small ones.", no_args_is_help=True)
 clean = typer.Typer(help="Delete what nobody needs any more.", no_args_is_help=True)
 
 _MIB = 1024 * 1024
-TargetMib = Annotated[int, typer.Option("--target-mib", min=1, help="size of the files to make")]
+_PLAN = ("instance", "begin_insert_time", "end_insert_time", "partition_path", "reason", "files", "size_bytes", "files_after")
+_HISTORY = ("run_id", "table", "state", "started_at", "seconds", "files_in", "files_out", "bytes_in", "bytes_out", "error")
+_RESULT = ("table", "files_before", "files_after", "bytes_before", "bytes_after", "rows", "conflicts", "stopped", "run_id", "seconds")
+_MOST = 1_000_000_000
+TargetMib = Annotated[int, typer.Option("--target-mib", min=1, max=1_000_000, help="size of the files to make")]
 Partition = Annotated[str | None, typer.Option("--partition", help="one partition path")]
-MaxFiles = Annotated[int | None, typer.Option("--max-files", min=1, help="rewrite at most so many")]
+MaxFiles = Annotated[int | None, typer.Option("--max-files", min=1, max=_MOST, help="rewrite at most so many")]
 
 
 @compaction.command("plan")
@@ -45,10 +61,16 @@ def plan(
     max_files: MaxFiles = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what would be rewritten, and why the rest would not. Example: lakebed compact plan shop.orders."""
+    """Say what would be rewritten, and why the rest would not.
+
+    Example: lakebed compact plan shop.orders
+    """
+    from lakebed.compaction.planning import CompactionOptions, plan_compaction  # noqa: PLC0415 - brings pyarrow
+
     with opened(registry, warehouse) as lake:
-        found = lake.compact(table, dry_run=True, target_bytes=target_mib * _MIB, partition=partition, max_files=max_files)
-    print_rows(found.groups, as_json=as_json, empty=f"{table} has no file")
+        asked = CompactionOptions(target_bytes=target_mib * _MIB, partition=partition, max_files=max_files, has_spark=True)
+        found = plan_compaction(lake.registry, table, asked)
+    print_rows(found.groups, as_json=as_json, columns=_PLAN, empty=f"{table} has no file")
 
 
 @compaction.command("run")
@@ -60,30 +82,64 @@ def run(
     target_mib: TargetMib = 128,
     partition: Partition = None,
     max_files: MaxFiles = None,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Rewrite small files; all rows are compared before the swap. Example: lakebed compact run shop.orders --max-files 1000."""
-    with opened(registry, warehouse, publishes=True) as lake:
-        done = lake.compact(table, target_bytes=target_mib * _MIB, partition=partition, max_files=max_files)
-    _render(done, as_json=as_json)
+    """Rewrite small files; all rows are compared before the swap.
+
+    Example: lakebed compact run shop.orders --max-files 1000
+    """
+    with opened(registry, warehouse, publishes=not dry_run) as lake, showing(f"compacting {table}") as tell:
+        done = lake.compact(table, dry_run=dry_run, progress=tell, target_bytes=target_mib * _MIB, partition=partition, max_files=max_files)
+    _render_compaction(done, as_json=as_json)
+
+
+@compaction.command("history")
+def history(
+    table: AnyTable = None, registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, limit: Limit = 20, as_json: AsJson = False
+) -> None:
+    """Compactions that ran, newest first.
+
+    Example: lakebed compact history shop.orders
+    """
+    with opened(registry, warehouse) as lake:
+        rows = _list_history(lake, table, limit=limit)
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(_HISTORY, rows, empty="no compaction ran yet")
 
 
 @clean.command("temp")
-def clean_temp(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, batch_size: Annotated[int, typer.Option(min=1)] = 1000,
-               max_batches: Annotated[int | None, typer.Option(min=1)] = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:  # fmt: skip
-    """Delete retired files that are past their grace and under no lease. Example: lakebed clean temp --dry-run."""
-    from lakebed.registry.temporary_files import count_deletable  # noqa: PLC0415 - after the registry is there
+def clean_temp(
+    registry: Url = URL,
+    warehouse: Warehouse = WAREHOUSE,
+    *,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, max=100_000, help="files per claim")] = 1000,
+    max_batches: Annotated[int | None, typer.Option("--max-batches", min=1, max=_MOST, help="stop after so many claims")] = None,
+    execute: Execute = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete retired files that are past their grace and under no lease.
 
+    Example: lakebed clean temp --execute --yes
+    """
+    from lakebed import admin  # noqa: PLC0415 - brings pyarrow
+    from lakebed.registry.temporary_files import count_deletable  # noqa: PLC0415
+
+    failed: dict[str, str] = {}
     with opened(registry, warehouse) as lake:
-        files, size = count_deletable(lake.registry) if dry_run else (0, 0)
-        done = None if dry_run else lake.delete_expired_temporary_files(batch_size=batch_size, max_batches=max_batches)
-    files, size, failed = (files, size, {}) if done is None else (done.deleted, done.bytes_freed, done.failed)
-    if as_json:
-        print_json({"dry_run": dry_run, "files": files, "bytes": size, "failed": failed})
-    else:
-        out().print(
-            f"{'would delete' if dry_run else 'deleted'} {files:,} files, {size / 1e6:,.1f} MB; {len(failed)} failed and stay queued"
-        )
+        files, size = count_deletable(lake.registry)
+        if execute and files:
+            confirm(f"delete {files:,} files, {size / 1e6:,.1f} MB, for good?", yes=yes)
+        if execute:
+            with showing("deleting", total=files) as tell:
+                done = admin.delete_expired_temporary_files(
+                    lake.registry, lake.storage, batch_size=batch_size, max_batches=max_batches, progress=tell
+                )
+            files, size, failed = done.deleted, done.bytes_freed, done.failed
+    _render_clean(files, size, failed, execute=execute, as_json=as_json)
     if failed:
         raise typer.Exit(EXIT_UNAVAILABLE)
 
@@ -93,26 +149,70 @@ def clean_orphans(
     registry: Url = URL,
     warehouse: Warehouse = WAREHOUSE,
     *,
-    older_than_hours: Annotated[float, typer.Option("--older-than-hours", min=1.0, help="leave younger files alone")] = 24.0,
-    dry_run: DryRun = True,
+    older_than_hours: Annotated[
+        float, typer.Option("--older-than-hours", min=1.0, max=1e6, callback=require_finite, help="leave younger files alone")
+    ] = 24.0,
+    execute: Execute = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Queue files that nothing knows for deletion. Example: lakebed clean orphans --no-dry-run."""
+    """Queue files that nothing knows for deletion.
+
+    Example: lakebed clean orphans --older-than-hours 48 --execute
+    """
+    age = timedelta(hours=older_than_hours)
     with opened(registry, warehouse) as lake:
-        found = lake.sweep_orphans(older_than=timedelta(hours=older_than_hours), dry_run=dry_run)
+        found = lake.sweep_orphans(older_than=age)
+        if execute and found.orphans:
+            confirm(f"queue {len(found.orphans):,} files, {found.size_bytes / 1e6:,.1f} MB, for deletion?", yes=yes)
+            found = lake.sweep_orphans(older_than=age, dry_run=False)
+    _render_orphans(found, execute=execute, as_json=as_json)
+
+
+def _list_history(lake: Lake, table: str | None, *, limit: int) -> list[dict[str, Any]]:
+    from lakebed.registry.runs import list_runs  # noqa: PLC0415 - after the registry is there
+    from lakebed.registry.small_files import COMPACT  # noqa: PLC0415
+
+    table_id = None if table is None else lake.table(table).table_id
+    runs = [run for run in list_runs(lake.registry, job=COMPACT, limit=1_000_000) if table_id in {None, run.table_id}]
+    return [_history_row(run) for run in runs[:limit]]
+
+
+def _history_row(run: Run) -> dict[str, Any]:
+    told = {"seconds": None, "files_in": None, "files_out": None, "bytes_in": None, "bytes_out": None, "conflicts": None, "error": None}
+    return {
+        "run_id": run.run_id, "table": run.plan.get("table"), "state": run.state, "actor": run.actor, "started_at": run.started_at,
+        "finished_at": run.finished_at, **{key: run.result.get(key) for key in told},
+    }  # fmt: skip
+
+
+def _render_clean(files: int, size: int, failed: dict[str, str], *, execute: bool, as_json: bool) -> None:
     if as_json:
-        print_rows(found.orphans, as_json=True)
+        print_json({"dry_run": not execute, "files": files, "bytes": size, "failed": failed})
+        return
+    out().print(f"{'deleted' if execute else 'would delete'} {files:,} files, {size / 1e6:,.1f} MB; {len(failed)} failed and stay queued")
+    for path, reason in failed.items():
+        out().print(f"  {path}: {reason}", style="red", markup=False, soft_wrap=True)
+
+
+def _render_orphans(found: Sweep, *, execute: bool, as_json: bool) -> None:
+    if as_json:
+        orphans = [asdict(orphan) for orphan in found.orphans]
+        print_json({"dry_run": not execute, "complete": found.is_complete, "bytes": found.size_bytes, "orphans": orphans})
         return
     print_rows(found.orphans, as_json=False, empty="no orphan")
     if found.orphans:
-        word = "would be queued" if dry_run else "are queued; `lakebed clean temp` deletes them after a day"
-        out().print(f"{len(found.orphans):,} files, {found.size_bytes / 1e6:,.1f} MB {word}")
+        word = "are queued; `lakebed clean temp` deletes them after a day" if execute else "would be queued"
+        more = "" if found.is_complete else "; there are more"
+        out().print(f"{len(found.orphans):,} files, {found.size_bytes / 1e6:,.1f} MB {word}{more}")
 
 
-def _render(done: CompactionResult, *, as_json: bool) -> None:
+def _render_compaction(done: CompactionResult, *, as_json: bool) -> None:
     if as_json:
-        keys = ("table", "files_before", "files_after", "bytes_before", "bytes_after", "rows", "conflicts", "stopped", "run_id", "seconds")
-        print_json({key: getattr(done, key) for key in keys})
+        print_json({"dry_run": done.dry_run, "planned_files": done.plan.files, **{key: getattr(done, key) for key in _RESULT}})
+        return
+    if done.dry_run:
+        out().print(f"would rewrite {done.plan.files:,} files, {done.plan.size_bytes / 1e6:,.1f} MB; `lakebed compact plan` says why")
         return
     told = f"; {done.conflicts} runs met a writer" if done.conflicts else ""
     out().print(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, assert_never
 
 from lakebed.core.events import SUBSCRIPTIONS, Component
@@ -10,16 +11,20 @@ from lakebed.core.rows import TableFiles, TableMetadata
 from lakebed.registry.sealing import read_mark
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakebed.core.events import Event, RegistryTable
     from lakebed.iceberg.committer import Committer
+    from lakebed.iceberg.results import Advanced
     from lakebed.registry.engine import Registry
 
 
 class IcebergUpdater:
     """One snapshot to the newest sealed group, however many events woke it: those it has passed cost nothing."""
 
-    def __init__(self, registry: Registry, committer: Committer) -> None:
-        self._registry, self._committer = registry, committer
+    def __init__(self, registry: Registry, committer: Committer, *, on_commit: Callable[[float], None] = lambda _: None) -> None:
+        """`on_commit` is told how many seconds each commit took."""
+        self._registry, self._committer, self._on_commit = registry, committer, on_commit
         self._reached: dict[int, int] = {}
         self._guard = threading.Lock()
 
@@ -42,7 +47,7 @@ class IcebergUpdater:
             case TableFiles():
                 self._advance(event.table_id, max(event.data.added_group or 0, event.data.removed_group or 0))
             case TableMetadata(standing="serving"):
-                self._committer.evolve(event.table_id)
+                self._timed(self._committer.evolve, event.table_id)
             case TableMetadata():
                 pass  # a version that is staged or was served before changes nothing in Iceberg
             case unreachable:
@@ -51,6 +56,13 @@ class IcebergUpdater:
     def _advance(self, table_id: int, group: int) -> None:
         if group <= self._reached.get(table_id, -1):
             return
-        done = self._committer.advance(table_id)
+        done = self._timed(self._committer.advance, table_id)
         with self._guard:
             self._reached[table_id] = max(self._reached.get(table_id, -1), group if done is None else done.group)
+
+    def _timed(self, commit: Callable[[int], Advanced | None], table_id: int) -> Advanced | None:
+        began = time.monotonic()
+        done = commit(table_id)
+        if done is not None:
+            self._on_commit(time.monotonic() - began)
+        return done

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 PROMOTIONS = "int to long, float to double, a decimal to a wider one of the same scale"
-_TOP = 0  # the parent of the columns themselves; field ids begin at 1
+TOP = 0  # the parent of the columns themselves; field ids begin at 1
 
 
 def require_fit(table: str, schema: Schema, rows: Schema) -> None:
@@ -33,24 +33,24 @@ def require_fit(table: str, schema: Schema, rows: Schema) -> None:
 
 def evolve(table: str, schema: Schema, rows: Schema, *, history: Iterable[Schema]) -> Schema:
     """The schema that also takes `rows`; `schema` itself when it does already. `history` holds every version there was."""
-    used = _Used.of([schema, *history])
-    grown = replace(schema, fields=_merge(schema.fields, rows.fields, _TOP, used))
+    used = UsedNames.of([schema, *history])
+    grown = replace(schema, fields=_merge(schema.fields, rows.fields, TOP, used))
     require_fit(table, grown, rows)
     return grown if grown != schema else schema
 
 
 @dataclass(slots=True)
-class _Used:
+class UsedNames:
     """Ids and, per parent, physical names that some version had."""
 
     last_id: int = 0
     names: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     @classmethod
-    def of(cls, history: Iterable[Schema]) -> _Used:
+    def of(cls, history: Iterable[Schema]) -> UsedNames:
         used = cls()
         for schema in history:
-            used._note(schema.fields, _TOP)
+            used._note(schema.fields, TOP)
             used.last_id = max(used.last_id, *(f.field_id for f in walk(schema.fields)))
         return used
 
@@ -81,7 +81,7 @@ class _Used:
                 return kind
 
 
-def _merge(known: Sequence[Field], rows: Sequence[Field], parent: int, used: _Used) -> tuple[Field, ...]:
+def _merge(known: Sequence[Field], rows: Sequence[Field], parent: int, used: UsedNames) -> tuple[Field, ...]:
     by_name = {f.name.lower(): f for f in rows}
     merged = tuple(_merge_field(f, by_name[f.name.lower()], used) if f.name.lower() in by_name else f for f in known)
     names = {f.name.lower() for f in known}
@@ -89,7 +89,7 @@ def _merge(known: Sequence[Field], rows: Sequence[Field], parent: int, used: _Us
     return merged + tuple(used.adopt(f, parent, required=False) for f in rows if f.name.lower() not in names)
 
 
-def _merge_field(known: Field, new: Field, used: _Used) -> Field:
+def _merge_field(known: Field, new: Field, used: UsedNames) -> Field:
     match known.type, new.type:
         case Primitive(), Primitive() if can_promote(known.type, new.type):
             return replace(known, type=new.type)

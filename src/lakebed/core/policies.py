@@ -8,12 +8,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakebed.core.errors import InvalidValueError
+from lakebed.core.view_sets import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-SNAPSHOT, RETENTION = "snapshot", "retention"  # property keys, stored: never rename
+SNAPSHOT, RETENTION, RETIRE_AFTER = "snapshot", "retention", "retire_after"  # property keys, stored: never rename
 _SECOND_US = 1_000_000
 _HOUR_US = 3600 * _SECOND_US
 _DAY_US = 24 * _HOUR_US
@@ -116,6 +117,17 @@ def parse_snapshot_policy(properties: str) -> SnapshotPolicy:
 
 def parse_retention(properties: str) -> Retention:
     return read_retention(json.loads(properties).get(RETENTION, {}))
+
+
+def parse_retire_after(properties: str) -> int | None:
+    """How long after its last event a partition is kept, in microseconds; None keeps it for ever."""
+    given = json.loads(properties).get(RETIRE_AFTER)
+    return None if given is None else read_retire_after(given)
+
+
+def read_retire_after(given: Any) -> int:
+    """As a user writes it: `90d`, or a number of microseconds."""
+    return parse_duration(given, what=RETIRE_AFTER)
 
 
 def read_snapshot_policy(given: Mapping[str, Any]) -> SnapshotPolicy:

@@ -6,6 +6,7 @@ Everything here is pure: partitions come in as `Piece`s of one table and instanc
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -49,6 +50,7 @@ class State(StrEnum):
     MISSING = "missing"  # view partitions leave a gap
     CHANGED = "changed"  # the source holds other content than the view was built from
     LOOKUP_CHANGED = "lookup_changed"
+    KEPT = "kept"  # it could only be built smaller: its source was retired for its age, or it was itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +70,26 @@ class Window:
         return any(r is not None and r[0] < wanted.end and wanted.begin <= r[1] for r in ranges)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expired:
+    """Slices of source and view that were retired for their age. `is_staged`: another version serves what is missing here."""
+
+    source: tuple[TimeRange, ...] = ()
+    view: tuple[TimeRange, ...] = ()
+    is_staged: bool = False
+
+    def keeps(self, window: Window) -> bool:
+        """Whether a stale window stays as it is. One that was never built is built from what is left."""
+        if any(r.overlaps(window.insert_range) for r in self.view):
+            return True
+        if not any(r.overlaps(window.insert_range) for r in self.source):
+            return False
+        return bool(window.view) or self.is_staged or not window.source
+
+
+NOTHING_EXPIRED = Expired()
+
+
 def list_windows(slice_us: int, *, source: Sequence[Piece], view: Sequence[Piece]) -> list[Window]:
     """The windows of everything that source and view hold, in order: epoch-aligned, whole, without gaps."""
     edges = _edges(slice_us, [*source, *view])
@@ -78,8 +100,13 @@ def list_windows(slice_us: int, *, source: Sequence[Piece], view: Sequence[Piece
     ]
 
 
-def judge(window: Window, *, lookup_hash: str | None = None) -> State:
+def judge(window: Window, *, lookup_hash: str | None = None, expired: Expired = NOTHING_EXPIRED) -> State:
     """Whether the view partitions stand for exactly what the source holds; `lookup_hash` only where lookups are tracked."""
+    state = _compare(window, lookup_hash)
+    return State.KEPT if state is not State.FRESH and expired.keeps(window) else state
+
+
+def _compare(window: Window, lookup_hash: str | None) -> State:
     if not tiles(window.view, window.insert_range):
         return State.MISSING
     if any(piece.source_data_hash is None for piece in window.view):
@@ -138,6 +165,19 @@ def join_overlapping(pieces: Iterable[Piece]) -> list[TimeRange]:
             joined[-1] = TimeRange(begin=joined[-1].begin, end=max(joined[-1].end, piece.end))
         else:
             joined.append(piece.insert_range)
+    return joined
+
+
+def join_ranges(ranges: Iterable[TimeRange], *, apart: Iterable[TimeRange]) -> list[TimeRange]:
+    """Ranges become one unless something of `apart` begins between them."""
+    begins = sorted(r.begin for r in apart)
+    joined: list[TimeRange] = []
+    for one in sorted(ranges):
+        last = joined[-1] if joined else None
+        if last is not None and bisect_left(begins, last.end) == bisect_left(begins, max(last.end, one.begin)):
+            joined[-1] = TimeRange(begin=last.begin, end=max(last.end, one.end))
+        else:
+            joined.append(one)
     return joined
 
 

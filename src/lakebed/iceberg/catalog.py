@@ -44,6 +44,7 @@ _WHERE = "catalog_name = :catalog AND table_namespace = :namespace AND table_nam
 _FIND = f"SELECT metadata_location, previous_metadata_location FROM iceberg_tables WHERE {_WHERE}"
 _SWAP = f"UPDATE iceberg_tables SET metadata_location = :new, previous_metadata_location = :old WHERE {_WHERE} AND metadata_location = :old"
 _FORCE = f"UPDATE iceberg_tables SET metadata_location = :new, previous_metadata_location = NULL WHERE {_WHERE}"
+_FORGET = f"DELETE FROM iceberg_tables WHERE {_WHERE} AND (metadata_location = :old OR (metadata_location IS NULL AND CAST(:old AS text) IS NULL))"
 _ADD = """INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location, previous_metadata_location, iceberg_type)
 VALUES (:catalog, :namespace, :name, :new, NULL, 'TABLE') ON CONFLICT DO NOTHING"""
 _ADD_NAMESPACE = """INSERT INTO iceberg_namespace_properties (catalog_name, namespace, property_key, property_value)
@@ -103,6 +104,12 @@ class LakeCatalog(SqlCatalog):
                 raise _unavailable(self.shown_url, exc) from exc
             return self._settle(name, new, cause=exc)
         return moved
+
+    def forget(self, name: TableName, *, old: str | None, epoch: int) -> bool:
+        """Remove the pointer if it is still at `old`; False when it moved or is gone."""
+        with _translated(self.shown_url), self._writing() as connection:
+            self._require_epoch(connection, name, epoch)
+            return connection.execute(text(_FORGET), {**_params(name), "old": old}).rowcount == 1
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from pyspark.sql import types as T  # noqa: N812
 
+from lakebed.core.column_names import require_clear_names
 from lakebed.core.errors import SchemaRefusedError
 from lakebed.core.schema import Schema, walk
 from lakebed.core.types import Field, List, Map, Primitive, Struct, Type
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FIELD_ID = "parquet.field.id"  # what Spark's writer looks for
-RESERVED = "lakebed__"  # columns that the writer adds for itself begin so; no underscore first, which would hide directories
-_MAX_NAME = 255
-_BAD_NAME = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _SIMPLE: dict[type[T.DataType], str] = {
     T.BooleanType: "boolean",
     T.ByteType: "int",
@@ -75,16 +72,20 @@ def to_spark_nullable(schema: Schema, *, physical: bool = False, with_ids: bool 
     return _struct_out(schema.fields, physical=physical, with_ids=with_ids, loose=True)
 
 
-def select_current(df: DataFrame, schema: Schema) -> DataFrame:
-    """From physical names and stored types to the current ones; `df` was read with `to_spark(schema, physical=True)`."""
+def select_current(df: DataFrame, schema: Schema, *, beside: Sequence[str] = ()) -> DataFrame:
+    """From physical names and stored types to the current ones; `df` was read with `to_spark(schema, physical=True)`.
+
+    Columns named `beside` stay as they are.
+    """
     current = to_spark_nullable(schema)
-    if not has_other_names(schema):
+    if not has_other_names(schema) and not beside:
         return df.to(current)
     return df.select(
         *(
             F.col(quote(field.physical_name)).cast(target.dataType).alias(target.name)
             for field, target in zip(schema.fields, current.fields, strict=True)
-        )
+        ),
+        *(F.col(quote(name)) for name in beside),
     )
 
 
@@ -109,32 +110,6 @@ def needs_own_writer(schema: Schema) -> bool:
 def quote(name: str) -> str:
     """A column's name as SQL text."""
     return "`" + name.replace("`", "``") + "`"
-
-
-def require_clear_names(schema: Schema) -> None:
-    """Refuse names that Spark, Parquet or Iceberg could not tell apart or not carry."""
-    seen: dict[str, str] = {}
-    for path, field in _paths(schema.fields, ()):
-        shown = ".".join((*path, field.name))
-        _require_legal(field.name, shown)
-        if (other := seen.setdefault(shown.lower(), shown)) is not shown:
-            message = f"column {shown!a} occurs twice (as {other!a}): names may not differ in case alone; rename one of them"
-            raise SchemaRefusedError(message)
-
-
-def _require_legal(name: str, shown: str) -> None:
-    if not name or len(name) > _MAX_NAME or _BAD_NAME.search(name):
-        message = f"column {shown!a} has an illegal name: use 1 to {_MAX_NAME} characters without control characters"
-        raise SchemaRefusedError(message)
-    if name.lower().startswith(RESERVED):
-        message = f"column {shown!a}: names that begin with {RESERVED} are kept for Lakebed; rename it"
-        raise SchemaRefusedError(message)
-
-
-def _paths(fields: Sequence[Field], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Field]]:
-    for field in fields:
-        yield above, field
-        yield from _paths(field.children, (*above, field.name))
 
 
 def _fields_in(struct: T.StructType, above: tuple[str, ...], ids: Iterator[int]) -> tuple[Field, ...]:

@@ -78,14 +78,20 @@ class Filter:
 
 def find_filter(where: str, schema: Schema, zone: Zone) -> Filter:
     """The simple conditions of a WHERE text over one table; nothing where it cannot be understood."""
+    tree = parse_where(where)
+    if tree is None or has_doubtful_quotes(where):
+        return Filter()
+    return conditions_of(tree, schema, zone, lambda column: not column.table)
+
+
+def parse_where(where: str) -> exp.Expr | None:
+    """The condition as a tree; None where it cannot be parsed."""
     try:
         tree = sqlglot.parse_one(f"SELECT 1 WHERE {where}", read="spark") if len(where) < _TOO_LONG else None
     except (SqlglotError, ValueError, RecursionError):
-        return Filter()
+        return None
     found = tree.args.get("where") if isinstance(tree, exp.Select) else None
-    if found is None or has_doubtful_quotes(where):
-        return Filter()
-    return conditions_of(found.this, schema, zone, lambda column: not column.table)
+    return None if found is None else found.this
 
 
 def has_doubtful_quotes(text: str) -> bool:
@@ -96,7 +102,7 @@ def has_doubtful_quotes(text: str) -> bool:
 def conditions_of(tree: exp.Expr, schema: Schema, zone: Zone, is_ours: Callable[[exp.Column], bool]) -> Filter:
     """Conditions of the conjuncts that compare a column of ours with literals."""
     columns = _Columns(schema, is_ours)
-    found = (_condition(conjunct, columns, zone) for conjunct in _conjuncts(tree))
+    found = (_condition(conjunct, columns, zone) for conjunct in list_conjuncts(tree))
     return Filter(conditions=tuple(c for c in found if c is not None))
 
 
@@ -121,12 +127,13 @@ def _partition_values(transform: Transform, field: Field, conditions: Sequence[C
         if condition.field.field_id != field.field_id or not isinstance(field.type, Primitive):
             continue
         nulls = condition.is_null
-        if condition.among is not None and (made := _texts(transform, field.type, condition.among)) is not None:
+        if condition.among is not None and (made := partition_texts(transform, field.type, condition.among)) is not None:
             texts = made if texts is None else texts & made
     return texts, nulls
 
 
-def _texts(transform: Transform, kind: Primitive, values: Sequence[Value]) -> frozenset[str] | None:
+def partition_texts(transform: Transform, kind: Primitive, values: Sequence[Value]) -> frozenset[str] | None:
+    """The partitions of these values; None where one of them has none."""
     try:
         return frozenset(text for value in values if (text := transform.apply(value, kind)) is not None)
     except (InvalidValueError, InvalidOperation, OverflowError, ValueError):
@@ -183,7 +190,7 @@ class _Columns:
         return found[0] if len(found) == 1 and isinstance(found[0].type, Primitive) else None
 
 
-def _conjuncts(tree: exp.Expr) -> Iterator[exp.Expr]:
+def list_conjuncts(tree: exp.Expr) -> Iterator[exp.Expr]:
     waiting = [tree]
     while waiting:
         node = waiting.pop()

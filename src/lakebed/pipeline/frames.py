@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from lakebed.core.column_names import RESERVED
 from lakebed.core.errors import FileChangedError, FileMissingError, PathRefusedError
 from lakebed.pipeline.columns import select_current, to_spark_nullable
 from lakebed.registry.plans import list_json
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from lakebed.pipeline.context import Context
     from lakebed.storage.access import Storage
 
+FILE = f"{RESERVED}file"
 _PER_PATTERN = 200  # every text handed over costs a round trip to the JVM, and a pattern's expansion is quadratic in its names
 _MEANS_SOMETHING = re.compile(r"([{}\[\]*?\\,])")  # to Hadoop's patterns
 _LEAST_FOR_A_DIRECTORY = 2
@@ -43,9 +45,18 @@ def frame_of(context: Context, schema: Schema, paths: Sequence[str]) -> DataFram
     physical = to_spark_nullable(schema, physical=True)
     if not paths:
         return select_current(_no_rows(context.spark, physical), schema)
-    json = list_json(context.registry, paths)
-    parts = [_load(context, physical, kind, chosen) for kind, chosen in _by_kind(paths, json) if chosen]
-    return select_current(reduce(lambda one, other: one.unionAll(other), parts), schema)
+    return select_current(_load_all(context, physical, paths), schema)
+
+
+def frame_with_files(context: Context, schema: Schema, paths: Sequence[str]) -> DataFrame:
+    """`frame_of`, and beside each row the location of its file in the column FILE."""
+    loaded = _load_all(context, to_spark_nullable(schema, physical=True), paths, with_file=True)
+    return select_current(loaded, schema, beside=[FILE])
+
+
+def stored_rows(context: Context, schema: Schema, paths: Sequence[str]) -> DataFrame:
+    """The rows of these files as they were written under exactly this schema: physical names, with ids; of JSON files too."""
+    return _load_all(context, to_spark_nullable(schema, physical=True, with_ids=True), paths)
 
 
 def stored_frame(context: Context, schema: Schema, paths: Sequence[str]) -> DataFrame:
@@ -62,6 +73,14 @@ def _no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
 
 def _by_kind(paths: Sequence[str], json: frozenset[str]) -> list[tuple[str, Sequence[str]]]:
     return [("parquet", [path for path in paths if path not in json] if json else paths), ("json", sorted(json))]
+
+
+def _load_all(context: Context, schema: StructType, paths: Sequence[str], *, with_file: bool = False) -> DataFrame:
+    json = list_json(context.registry, paths)
+    parts = [_load(context, schema, kind, chosen) for kind, chosen in _by_kind(paths, json) if chosen]
+    if with_file:
+        parts = [part.select("*", F.col("_metadata.file_path").alias(FILE)) for part in parts]
+    return reduce(lambda one, other: one.unionAll(other), parts)
 
 
 def _load(context: Context, schema: StructType, kind: str, paths: Sequence[str]) -> DataFrame:

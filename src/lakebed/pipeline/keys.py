@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from lakebed.core.column_names import RESERVED
 from lakebed.core.errors import CorruptionError
 from lakebed.core.hashing import C1, C2, F1, F2
 from lakebed.core.transforms import Transform, calendar_text, resolve_transforms, text_of
 from lakebed.core.types import Primitive
-from lakebed.pipeline.columns import RESERVED, quote
+from lakebed.pipeline.columns import quote
 from lakebed.pipeline.faults import refusal
 from lakebed.storage.partition_paths import encode_partition_path
 

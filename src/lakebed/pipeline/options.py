@@ -19,6 +19,13 @@ class WriterOptions(TypedDict, total=False):
     on_rotate: Callable[[InsertResult], None] | None
 
 
+class DeleteOptions(TypedDict, total=False):
+    dry_run: bool
+    instance: str | None  # None: all of them
+    metadata_mode: Literal["async", "sync"] | None
+    actor: str | None  # default user@host
+
+
 class ViewSetOptions(TypedDict, total=False):
     event_time: str | None
     slice: str | int | timedelta  # default one hour

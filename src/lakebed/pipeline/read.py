@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from lakebed.core.errors import InvalidValueError, SchemaRefusedError, TableNotFoundError
+from lakebed.core.errors import InvalidValueError, TableNotFoundError
 from lakebed.core.names import TableName, require_instance
 from lakebed.core.predicates import DAY_US, Condition, Zone
 from lakebed.core.times import MAX_MICROS, TimeRange, from_micros, show, to_micros
@@ -155,10 +155,7 @@ def _find_paths(reader: Reader, table: LakeTable, used: Filter, as_of: AsOf | No
     """The partition paths left by the conditions; None when the table has no such or all are left."""
     if not used.conditions:
         return None
-    try:
-        transforms = resolve_transforms(table.schema, json.loads(table.metadata.partition_by))
-    except SchemaRefusedError:
-        return None  # its column was dropped: the paths stand, and tell nothing about the columns there are
+    transforms = resolve_transforms(table.schema, json.loads(table.metadata.partition_by))
     sources = {source.field_id for _, source in transforms}
     if not any(condition.field.field_id in sources for condition in used.conditions):
         return None

@@ -13,6 +13,7 @@ from lakebed.core.slices import State, Window, judge, list_windows
 from lakebed.core.times import TimeRange
 from lakebed.registry.plans import read_plan
 from lakebed.registry.view_sets import (
+    find_expired,
     hash_lookups,
     list_instances,
     list_live_files,
@@ -31,12 +32,15 @@ if TYPE_CHECKING:
     from lakebed.registry.transaction import Reader
     from lakebed.registry.view_sets import LiveFile, ViewSet
 
-Outcome = Literal["built", "fresh", "empty", "failed"]
+Outcome = Literal["built", "fresh", "kept", "empty", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceOutcome:
-    """What became of one slice. `empty` was processed and has no rows; `failed` left everything as it was."""
+    """What became of one slice. `empty` was processed and has no rows; `failed` left everything as it was.
+
+    `kept` is stale and stays: part of its source was retired for its age, so it could only be built smaller.
+    """
 
     instance: str
     insert_range: TimeRange
@@ -63,6 +67,10 @@ class MaterializeResult:
     @property
     def fresh(self) -> int:
         return self._count("fresh")
+
+    @property
+    def kept(self) -> int:
+        return self._count("kept")
 
     @property
     def empty(self) -> int:
@@ -159,8 +167,10 @@ class _Planner:
         fresh: list[SliceOutcome] = []
         stale: list[SlicePlan] = []
         for found in self._judged(instance, asked):
-            if found.state is State.FRESH and not asked.regenerate:
-                fresh.append(SliceOutcome(instance=found.wanted.instance, insert_range=found.wanted.insert_range, outcome="fresh"))
+            is_kept = found.state is State.KEPT
+            if is_kept or (found.state is State.FRESH and not asked.regenerate):
+                outcome: Outcome = "kept" if is_kept else "fresh"
+                fresh.append(SliceOutcome(instance=found.wanted.instance, insert_range=found.wanted.insert_range, outcome=outcome))
             else:
                 stale.append(found)
         return MaterializePlan(
@@ -175,10 +185,11 @@ class _Planner:
 
     def _judged(self, instance: str | None, asked: _Asked) -> Iterator[SlicePlan]:
         for one in [require_instance(instance)] if instance is not None else self._instances():
+            expired = find_expired(self._reader, self._view, self._source.table_id, one)
             for around, window in self._windows(one):
                 if asked.wants(window):
                     wanted = Slice(table=self._view.name, instance=one, insert_range=window.insert_range)
-                    state = judge(window, lookup_hash=self._lookup_hash)
+                    state = judge(window, lookup_hash=self._lookup_hash, expired=expired)
                     yield SlicePlan(wanted=wanted, state=state, window=window, around=around)
 
     def _instances(self) -> list[str]:

@@ -12,7 +12,6 @@ from lakebed.core.errors import RegistryNewerError, RegistryOlderError, Registry
 from lakebed.registry.append_ddl import append_function
 from lakebed.registry.engine import Registry, parse_url
 from lakebed.registry.journal_ddl import hash_triggers, postgres_triggers, sqlite_triggers
-from lakebed.registry.postgres import PostgresBackend, split_script
 from lakebed.registry.rules_ddl import postgres_rules, sqlite_rules, table_options
 from lakebed.registry.sqlite import SqliteBackend
 
@@ -50,6 +49,8 @@ def open_registry(
 def open_backend(url: str, *, timeout_s: float = 30.0, strict: bool = False) -> Backend:
     where = parse_url(url)
     if isinstance(where, str):
+        from lakebed.registry.postgres import PostgresBackend  # noqa: PLC0415 - its driver takes as long to load as everything else
+
         return PostgresBackend(where, types=column_types(), timeout_s=timeout_s)
     return SqliteBackend(where, timeout_s=timeout_s, strict=strict)
 
@@ -155,6 +156,11 @@ def stamp_facts(connection: Connection, dialect: Dialect) -> None:
     connection.run(keep, {"key": "registry_id", "value": secrets.token_hex(16)})
 
 
+def read_facts(registry: Registry) -> dict[str, str]:
+    """What the registry remembers of itself: its id, and the id of the warehouse that it belongs to."""
+    return dict(registry.query("SELECT key, value FROM registry_facts"))
+
+
 _LIST_TABLES = {
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
     "postgresql": "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()",
@@ -224,6 +230,8 @@ def _postgres_shape(ddl: str) -> str:
     if "$$" not in ddl:
         return ""
     _, body, _ = ddl.split("$$")
+    from lakebed.registry.postgres import split_script  # noqa: PLC0415 - only where there is a PostgreSQL
+
     return _shape(body, split_script(ddl)[-1] if "TRIGGER" in ddl else "")
 
 

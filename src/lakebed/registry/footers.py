@@ -141,6 +141,11 @@ class FooterUpgrade:
     failed: dict[str, str] = field(default_factory=dict)
 
 
+def count_old_footers(reader: Registry | Reader | Transaction) -> int:
+    """Footers that `migrate_footers` would look at."""
+    return int(reader.query("SELECT count(*) FROM partition_metadata WHERE partition_format_version < 2")[0][0])
+
+
 def migrate_footers(registry: Registry, *, batch: int = 200) -> FooterUpgrade:
     """Upgrade every version-1 footer in bounded transactions. Killed anywhere, a second run finishes; a third changes nothing."""
     upgraded, skipped, after = 0, 0, ""

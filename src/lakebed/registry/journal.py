@@ -23,6 +23,9 @@ DEFAULT_CAP = 1_000_000
 _PURGE_BATCH = 5000
 _READ = f"""SELECT seq, registry_table, operation, before, after, at FROM change_log
 WHERE id > (:table_id << {ID_BITS}) + :after AND id < ((:table_id + 1) << {ID_BITS}) ORDER BY id LIMIT :limit"""
+_READ_OF = f"""SELECT seq, registry_table, operation, before, after, at FROM change_log
+WHERE id >= (:table_id << {ID_BITS}) AND id < ((:table_id + 1) << {ID_BITS}) AND registry_table = 'table_files'
+AND (after LIKE :pattern ESCAPE '!' OR (after IS NULL AND before LIKE :pattern ESCAPE '!')) ORDER BY id"""
 _PURGE = f"DELETE FROM change_log WHERE id > (:table_id << {ID_BITS}) AND id <= (:table_id << {ID_BITS}) + :upto"
 _ENDS = "SELECT last_seq, purged_seq FROM table_seq WHERE table_id = :table_id"
 _CURSORS = "SELECT component, seq, epoch, needs_refresh FROM subscriber_cursor WHERE table_id = :table_id"
@@ -61,6 +64,11 @@ def read_changes(reader: Registry | Reader | Transaction, table_id: int, *, afte
 def read_ends(reader: Registry | Reader | Transaction) -> dict[int, int]:
     """The last number of every table's journal: what the sweep compares with its cursors."""
     return {row[0]: row[1] for row in reader.query("SELECT table_id, last_seq FROM table_seq")}
+
+
+def read_bounds(reader: Registry | Reader | Transaction) -> dict[int, tuple[int, int]]:
+    """The last number of every table's journal, and the last one that was purged."""
+    return {row[0]: (row[1], row[2]) for row in reader.query("SELECT table_id, last_seq, purged_seq FROM table_seq")}
 
 
 def list_cursors(reader: Registry | Reader | Transaction, table_id: int) -> dict[Component, Cursor]:
@@ -135,3 +143,10 @@ def _merge(kind: type[Row], after: list[Any], changed: list[Any]) -> list[Any]:
     """The whole row before an UPDATE: what may change from the before-image, the rest as it still is."""
     old = dict(zip(_CHANGING[kind], changed, strict=True))
     return [old.get(column, value) if column in old else value for column, value in zip(_COLUMNS[kind], after, strict=True)]
+
+
+def read_changes_of(reader: Registry | Reader | Transaction, table_id: int, path: str) -> list[Event[Row]]:
+    """The changes of one file that the journal still holds. Walks the table's whole journal: for a person who asks."""
+    told = json.dumps(path).replace("!", "!!").replace("%", "!%").replace("_", "!_")
+    rows = reader.query(_READ_OF, {"table_id": table_id, "pattern": f"%{told}%"})
+    return [_decode(table_id, row) for row in rows]

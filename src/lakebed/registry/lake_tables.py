@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from lakebed.core.altering import list_needed, require_settings
 from lakebed.core.errors import InvalidValueError, SchemaRefusedError, TableExistsError, TableNotFoundError
 from lakebed.core.names import TableName
 from lakebed.core.rows import TableMetadata, Tables, list_columns
@@ -110,6 +111,7 @@ def read_indexed(reader: Reader | Transaction, table_id: int) -> tuple[int, ...]
 def create_table(registry: Registry, spec: TableSpec) -> LakeTable:
     """Create the table, or refuse when the name is taken; its first journal entries are numbered from 1."""
     indexed = _indexed_fields(spec)
+    require_settings(spec.schema, partition_by=spec.partition_by, sort_by=spec.sort_by)
     event_field = spec.schema.require(spec.event_time) if spec.event_time else None
     if event_field is not None and not (isinstance(event_field.type, Primitive) and event_field.type.name in _TIMES):
         message = f"{spec.name}: the event time {spec.event_time} must be a timestamp, date or long column"
@@ -202,18 +204,29 @@ def evolve_schema(tx: Transaction, name: TableName, schema: Schema) -> str:
     table = tx.require(name)
     versions = list_versions(tx, table.table_id)
     serving = next(v for v in versions if v.standing == "serving")
+    require_evolvable(name, schema, versions, event_time=table.head.event_time_field)
+    tx.run("UPDATE table_metadata SET standing = 'readable', updated_at = :now WHERE id = :id", {"id": serving.id, "now": tx.now})
+    return _add_version(tx, table, serving, schema, versions, standing="serving")
+
+
+def require_evolvable(name: TableName, schema: Schema, versions: Sequence[TableMetadata], *, event_time: int | None) -> None:
+    """Refuse a schema that cannot read what was written, or that lacks a column which the table's own settings name."""
     obstacles = [
         f"version {v.schema_version}: {o}"
         for v in versions
         if v.standing in READABLE
         for o in list_obstacles(schema, Schema.from_json(v.schema))
     ]
+    serving = next(v for v in versions if v.standing == "serving")
+    known, kept = Schema.from_json(serving.schema), {f.field_id for f in schema.fields}
+    needed = list_needed(
+        known, event_time=event_time, partition_by=json.loads(serving.partition_by), sort_by=json.loads(serving.sort_by)
+    )  # fmt: skip
+    obstacles += [f"{known.by_id[field_id].name} cannot be dropped: {why}" for field_id, why in needed.items() if field_id not in kept]
     _require_stable_names(versions, schema, name)
     if obstacles:
         message = f"{name} cannot take the new schema: {'; '.join(obstacles)}"
         raise SchemaRefusedError(message)
-    tx.run("UPDATE table_metadata SET standing = 'readable', updated_at = :now WHERE id = :id", {"id": serving.id, "now": tx.now})
-    return _add_version(tx, table, serving, schema, versions, standing="serving")
 
 
 def stage_version(tx: Transaction, name: TableName, schema: Schema, *, definition: str) -> str:
@@ -294,7 +307,7 @@ def _indexed_fields(spec: TableSpec) -> list[int]:
     return [f.field_id for f in fields]
 
 
-def _require_stable_names(versions: list[TableMetadata], schema: Schema, name: TableName) -> None:
+def _require_stable_names(versions: Sequence[TableMetadata], schema: Schema, name: TableName) -> None:
     """Ids and physical names are fixed for life: a new column may not take those of a dropped one."""
     for version in versions:
         known = Schema.from_json(version.schema).by_id

@@ -165,6 +165,13 @@ def list_view_sets(reader: Registry | Reader | Transaction) -> Rows[ViewSetRow]:
     return Rows(ViewSetRow, map(_view_set_row, reader.query(_VIEW_SETS)))
 
 
+def list_null_counts(reader: Registry | Reader | Transaction, path: str) -> dict[int, int]:
+    """Of the columns of one file that have statistics, by field id."""
+    sql = """SELECT c.field_id, c.null_count FROM file_columns c JOIN table_files f ON f.id = c.file_id
+WHERE f.file_path = :path AND c.null_count IS NOT NULL"""
+    return {row[0]: row[1] for row in reader.query(sql, {"path": path})}
+
+
 def find_existing_range(reader: Registry | Reader | Transaction, table_id: int | None = None) -> tuple[datetime, datetime] | None:
     """First and last insert time of what is there, so that the next request can be right."""
     sql = "SELECT min(begin_insert_time), max(end_insert_time) FROM partitions WHERE id > :after AND id < :beyond"

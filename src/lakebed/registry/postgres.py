@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, NoReturn
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 import psycopg
 from psycopg import errors as pg
@@ -18,12 +18,14 @@ from psycopg.types.numeric import Int8Dumper
 
 from lakebed.core.errors import (
     CorruptionError,
+    InvalidValueError,
     RegistryLockedError,
     RegistryReadOnlyError,
     RegistryRefusedError,
     RegistryUnavailableError,
     StorageFullError,
 )
+from lakebed.core.secrets import Redactor, find_passwords, hide_secrets
 from lakebed.registry.connection import HEAD_COLUMNS, CommitUnknownError, Connection, Rows, TableHead, head_of
 from lakebed.registry.constraints import raise_violation
 from lakebed.registry.statements import Dialect, combine, insert_arrays, insert_values, render, transpose
@@ -57,6 +59,9 @@ class PostgresConnection:
             return self.raw.execute(render(sql, "postgresql"), params).fetchall()
         except psycopg.Error as exc:
             translate(exc, self._where)
+        except UnicodeEncodeError as exc:
+            message = f"{exc.object[:80]!a} is no text that a database can hold: it has half a character at {exc.start}"
+            raise InvalidValueError(message) from exc
 
     def run(self, sql: str, params: Mapping[str, Any] | None = None) -> int:
         try:
@@ -126,7 +131,7 @@ class PostgresBackend:
         self._bounded = f"SET LOCAL lock_timeout = {max(1, int(timeout_s * 1000))}"  # of the transaction: a pooler lends sessions to others
         self.shown_url = hide_password(url)
         self.catalog_url = self._dsn.replace("postgresql://", "postgresql+psycopg://", 1)
-        _require_safe_transport(self._dsn)
+        require_safe_transport(self._dsn)
 
     def connect(self) -> PostgresConnection:
         try:
@@ -134,7 +139,7 @@ class PostgresBackend:
                 self._dsn, autocommit=True, prepare_threshold=self._prepare_after, connect_timeout=max(1, int(self.timeout_s))
             )
         except psycopg.Error as exc:
-            message = f"the registry {self.shown_url} does not answer: {_first_line(exc)}"
+            message = f"the registry {self.shown_url} does not answer: {Redactor(find_passwords([self._dsn]))(first_line(exc))}"
             raise RegistryUnavailableError(message) from None  # the driver's text may hold the password
         raw.adapters.register_dumper(int, Int8Dumper)  # by default the type follows the value, and each mixture would be prepared anew
         return PostgresConnection(raw, self.shown_url, self._types)
@@ -226,22 +231,36 @@ def split_script(statement: str) -> list[str]:
 
 def _split_options(url: str) -> tuple[str, dict[str, str]]:
     """Libpq refuses parameters it does not know, so ours are taken out: `prepared=off` for old poolers."""
-    parts = urlsplit(url)
+    parts = _split(url)
     ours = {key: value for key, value in parse_qsl(parts.query) if key == "prepared"}
     theirs = [(key, value) for key, value in parse_qsl(parts.query) if key != "prepared"]
     scheme = "postgresql"
     return urlunsplit((scheme, parts.netloc, parts.path, urlencode(theirs), "")), ours
 
 
+def _split(url: str) -> SplitResult:
+    """Python's own words about a URL it cannot read quote what stands where a port should: that may be a password."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        message = "the registry's URL cannot be read: write postgresql://user:password@host:5432/database, special letters as %40"
+        raise InvalidValueError(message) from None
+    return parts
+
+
 def hide_password(url: str) -> str:
-    parts = urlsplit(url)
+    """As it may be shown; of another database's URL only the password is taken out."""
+    if not url.startswith(("postgresql:", "postgres:")):
+        return hide_secrets(url)
+    parts = _split(url)
     user = f"{parts.username}@" if parts.username else ""
     host = parts.hostname or ""
     port = f":{parts.port}" if parts.port else ""
     return f"postgresql://{user}{host}{port}{parts.path}"
 
 
-def _require_safe_transport(dsn: str) -> None:
+def require_safe_transport(dsn: str) -> None:
     parts = urlsplit(dsn)
     query = dict(parse_qsl(parts.query))
     host = query.get("host", parts.hostname or "")
@@ -251,7 +270,7 @@ def _require_safe_transport(dsn: str) -> None:
     raise RegistryRefusedError(message)
 
 
-def _first_line(exc: BaseException) -> str:
+def first_line(exc: BaseException) -> str:
     text = str(exc).strip().splitlines()
     return text[0][:200] if text else type(exc).__name__
 
@@ -260,7 +279,7 @@ def translate(exc: psycopg.Error, where: str) -> NoReturn:
     """Raise what the caller can act on."""
     match exc:
         case pg.IntegrityError():
-            raise_violation(exc.diag.constraint_name or _first_line(exc), cause=exc)
+            raise_violation(exc.diag.constraint_name or first_line(exc), cause=exc)
         case pg.LockNotAvailable():
             message = f"another program holds a lock on {where}: find it in pg_stat_activity, end its transaction and retry"
             raise RegistryLockedError(message) from exc
@@ -273,8 +292,8 @@ def translate(exc: psycopg.Error, where: str) -> NoReturn:
             message = f"no room is left on the disk of {where}: free some and retry; nothing was changed"
             raise StorageFullError(message) from exc
         case pg.DataCorrupted() | pg.IndexCorrupted():
-            message = f"{where} reports damaged data: {_first_line(exc)}"
+            message = f"{where} reports damaged data: {first_line(exc)}"
             raise CorruptionError(message) from exc
         case _:
-            message = f"the registry {where} failed: {_first_line(exc)}"
+            message = f"the registry {where} failed: {first_line(exc)}"
             raise RegistryUnavailableError(message) from exc

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import FileConflictError, InvalidValueError, OperationConflictError, PartitionConflictError, SchemaRefusedError
@@ -86,6 +86,17 @@ class Published:
         )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """A partition in the place of another one of the same slice, whose files `kept` move into it."""
+
+    partition: NewPartition
+    victim_id: int
+    kept: tuple[int, ...] = ()
+    kept_rows: int = 0
+    kept_events: tuple[int, int] | None = None
+
+
 def publish(
     tx: Transaction,
     partition: NewPartition,
@@ -119,14 +130,70 @@ def publish(
     is_visible = standing in READABLE
     parts.append(_partition_part(tx, table, partition, result, scope, victims))
     parts += _file_parts(tx, table, partition, result, group=result.group if is_visible else None)
-    parts += count_parts(tx, table, tally_files(partition.files if is_visible else ()))
+    _finish(tx, table, parts, partition.files if is_visible else ())
+    _reparent(tx, result, victims)
+    return result
+
+
+def publish_replacements(
+    tx: Transaction, replacements: Sequence[Replacement], operation: Operation, *, reason: str, grace_us: int = DEFAULT_GRACE_US
+) -> Published:
+    """Put every replacement in the place of its victim, in one group. The caller has compared the victims under this lock.
+
+    The answer speaks of all files at once, and of the first partition.
+    """
+    table = tx.require(replacements[0].partition.table)
+    table.last_group += 1
+    results = _draw_all(table, replacements)
+    whole = replace(results[0], file_count=sum(result.file_count for result in results))
+    parts: list[Part] = [*register_parts(tx, table, operation, result=whole.to_json())]
+    kept = tuple(sorted(file_id for r in replacements for file_id in r.kept))
+    victims = Victims(partition_ids=tuple(sorted(r.victim_id for r in replacements)), kept_ids=kept)
+    retire_victims(tx, table, victims, reason=reason, grace_us=grace_us, group=table.last_group)
+    for new, result in zip(replacements, results, strict=True):
+        _require_version(table, new.partition)
+        scope, own = _require_scope(tx, table, new.partition), _kept_of(new)
+        parts.append(_partition_part(tx, table, new.partition, result, scope, own))
+        parts += _file_parts(tx, table, new.partition, result, group=result.group)
+    _finish(tx, table, parts, [file for r in replacements for file in r.partition.files])
+    for new, result in zip(replacements, results, strict=True):
+        _reparent(tx, result, _kept_of(new))
+    return whole
+
+
+def _draw_all(table: LockedTable, replacements: Sequence[Replacement]) -> list[Published]:
+    """Ids of files follow one another over all partitions, so that one range names them."""
+    partition_id = table.draw_id(len(replacements))
+    file_id = table.draw_id(sum(len(r.partition.files) for r in replacements))
+    results: list[Published] = []
+    for n, new in enumerate(replacements):
+        assert new.partition.insert_range is not None  # noqa: S101 - it takes the slice of its victim
+        results.append(
+            Published(
+                partition_id=partition_id + n, table_id=table.table_id, insert_range=new.partition.insert_range, journal_number=table.stamp,
+                group=table.last_group, first_file_id=file_id, file_count=len(new.partition.files),
+            )
+        )  # fmt: skip
+        file_id += len(new.partition.files)
+    return results
+
+
+def _kept_of(new: Replacement) -> Victims:
+    return Victims(partition_ids=(new.victim_id,), event_range=new.kept_events, kept_ids=new.kept, kept_rows=new.kept_rows)
+
+
+def _finish(tx: Transaction, table: LockedTable, parts: list[Part], counted: Sequence[NewFile]) -> None:
+    """Everything that was gathered, with the counters and what was drawn, in as few round trips as are bounded."""
+    parts += count_parts(tx, table, tally_files(counted))
     if (drawn := table.take_drawn()) is not None:
         parts.append(drawn)
     for start in range(0, len(parts), _MOST_TOGETHER):
         tx.together(parts[start : start + _MOST_TOGETHER])
+
+
+def _reparent(tx: Transaction, result: Published, victims: Victims) -> None:
     if victims.kept_ids:
         tx.send(_REPARENT, {"p": result.partition_id, "now": tx.now, "ids": list(victims.kept_ids)})
-    return result
 
 
 def publish_partition(  # noqa: PLR0913 - one call says all that becomes true
@@ -152,14 +219,18 @@ def publish_partition(  # noqa: PLR0913 - one call says all that becomes true
             guard(tx)
         return publish(tx, partition, operation, replacing=replacing, keeping=keeping, over=over, grace_us=grace_us)
 
-    try:
+    def call() -> Published:
         if not (replacing or keeping or guard or over) and (appended := try_append(registry, partition, operation)) is not None:
             return Published.from_json(appended)
-        return registry.transact(
-            body,
-            tables=[partition.table, *inputs],
-            op_id=operation.op_id,
-        )
+        return registry.transact(body, tables=[partition.table, *inputs], op_id=operation.op_id)
+
+    return first_answer(registry, operation, call)
+
+
+def first_answer(registry: Registry, operation: Operation, call: Callable[[], Published]) -> Published:
+    """What `call` publishes, or what the same operation published before: by its own first try, or by a double of it."""
+    try:
+        return call()
     except (OperationConflictError, ConstraintRefusedError):
         done = find_operation(registry, operation.op_id)
         if done is None or done.state != "registered" or done.result is None:

@@ -17,7 +17,7 @@ from lakebed.registry.statements import Insert
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakebed.core.files import NewFile
+    from lakebed.core.files import ColumnStatistics, NewFile
     from lakebed.registry.statements import Part, Value
     from lakebed.registry.transaction import LockedTable, Reader, Transaction
 
@@ -48,11 +48,12 @@ def range_parts(tx: Transaction, table: LockedTable, files: Sequence[tuple[int, 
 
 def bins_of(table_id: int, files: Sequence[tuple[int, NewFile]], indexed: Sequence[int]) -> list[Sequence[Value]]:
     """Rows of `file_ranges` for files under the given numbers."""
-    return [
-        (number * MAX_INDEXED + slot, scope_of(table_id, slot), *_bin(file, field_id))
-        for number, file in files
-        for slot, field_id in enumerate(indexed)
-    ]
+    return [row for number, file in files for row in bins_of_columns(table_id, number, file.columns, indexed)]
+
+
+def bins_of_columns(table_id: int, number: int, columns: Sequence[ColumnStatistics], indexed: Sequence[int]) -> list[Sequence[Value]]:
+    """The same for one file, of which only its statistics are known."""
+    return [(number * MAX_INDEXED + slot, scope_of(table_id, slot), *_bin(columns, field_id)) for slot, field_id in enumerate(indexed)]
 
 
 def delete_statistics(tx: Transaction, table_id: int, file_ids: Sequence[int]) -> None:
@@ -101,9 +102,9 @@ def position_of(coordinate: float) -> int:
     return (bits ^ _ALL if bits & _SIGN else bits | _SIGN) >> 1
 
 
-def _bin(file: NewFile, field_id: int) -> tuple[int, int]:
+def _bin(columns: Sequence[ColumnStatistics], field_id: int) -> tuple[int, int]:
     """Level and prefix; a file without bounds may hold any value and lies in the bin of all."""
-    found = next((c for c in file.columns if c.field_id == field_id), None)
+    found = next((c for c in columns if c.field_id == field_id), None)
     low, high = -math.inf, math.inf
     if found is not None and found.lower_coordinate is not None and found.upper_coordinate is not None:
         low, high = found.lower_coordinate, found.upper_coordinate

@@ -15,6 +15,7 @@ from lakebed.core.names import require_instance
 from lakebed.core.partitions import SMALL_FILE_BYTES, Slice
 from lakebed.core.times import TimeRange
 from lakebed.registry.counters import Tally, add_to_counters
+from lakebed.registry.expired import EXPIRED, note_expired
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -163,7 +164,7 @@ def retire_expired(tx: Transaction, name: TableName, *, cutoff: int, limit: int 
     """Retire up to `limit` partitions whose last event (or, without events, whose slice) lies before `cutoff`."""
     table = tx.require(name)
     ids = tuple(row[0] for row in tx.query(_EXPIRED, {"table_id": table.table_id, "cutoff": cutoff, "limit": limit}))
-    return retire_victims(tx, table, Victims(partition_ids=ids), reason="expired", grace_us=grace_us)
+    return retire_victims(tx, table, Victims(partition_ids=ids), reason=EXPIRED, grace_us=grace_us)
 
 
 def load_victims(
@@ -215,6 +216,8 @@ def retire_victims(
         tx.send(_STAMP[keeps], {**params, "stamp": table.stamp, "gone": group, "now": instant})
         queued = {"ids": params["ids"], "stamp": table.stamp, "now": tx.now, "expiration": tx.now + grace_us, "reason": reason}
         tx.send(_QUEUE, queued)
+    if reason == EXPIRED:
+        note_expired(tx, table.table_id, victims.partition_ids)
     tx.send(_DELETE, {"ids": params["ids"]})
     add_to_counters(tx, table, _tally_visible(sums))
     return Retired(partitions=len(victims.partition_ids), files=sum(row[3] for row in sums), group=group)

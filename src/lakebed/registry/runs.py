@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import RunNotFoundError
 from lakebed.core.times import from_micros
+from lakebed.registry.administrators import require_allowed
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -33,7 +34,8 @@ class Run:
 
 
 def add_run(tx: Transaction, job: str, *, actor: str, plan: dict[str, Any], table_id: int | None = None, running: bool = True) -> int:
-    """Write down what is about to happen, before it does."""
+    """Write down what is about to happen, before it does. Whoever may not change the lake is refused here, whatever the call was."""
+    require_allowed(tx, job, actor)
     sql = """INSERT INTO runs (job, table_id, state, plan, result, actor, requested_at, started_at)
 VALUES (:job, :table_id, :state, :plan, '{}', :actor, :now, :started) RETURNING id"""
     state = "running" if running else "requested"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from lakebed.core.errors import (
     CorruptionError,
+    InvalidValueError,
     RegistryLockedError,
     RegistryReadOnlyError,
     RegistryRefusedError,
@@ -73,6 +74,9 @@ class SqliteConnection:
             return self._execute(render(sql, "sqlite"), bind(params, "sqlite") if params else {}).fetchall()
         except sqlite3.Error as exc:
             translate(exc, self._where)
+        except UnicodeEncodeError as exc:
+            message = f"{exc.object[:80]!a} is no text that a database can hold: it has half a character at {exc.start}"
+            raise InvalidValueError(message) from exc
 
     def run(self, sql: str, params: Mapping[str, Any] | None = None) -> int:
         try:

@@ -22,10 +22,11 @@ _MAX_BACKOFF_US = 3600 * 1_000_000
 _FIRST_BACKOFF_US = 10 * 1_000_000
 BATCH = 1000
 
-# Past its grace, and nobody may still need it: not live, under no reader's lease, and out of every retained snapshot
+# Past its grace, and nobody may still need it: not live, under no reader's lease, and out of every retained snapshot. A dropped table
+# has no snapshot any more: nobody commits to it, and the catalog has forgotten it.
 _DELETABLE = """q.expiration <= :now AND (q.claimed_until IS NULL OR q.claimed_until < :now)
 AND (f.id IS NULL OR (f.retired_seq IS NOT NULL
-  AND (f.added_group IS NULL OR (t.committed_group >= f.removed_group AND NOT EXISTS (
+  AND (f.added_group IS NULL OR t.dropped_at IS NOT NULL OR (t.committed_group >= f.removed_group AND NOT EXISTS (
     SELECT 1 FROM table_snapshots s WHERE s.table_id = f.table_id AND s.expired_at IS NULL
     AND s.group_no >= f.added_group AND s.group_no < f.removed_group)))
   AND NOT EXISTS (SELECT 1 FROM lease_numbers n JOIN leases l ON l.name = n.name
@@ -75,6 +76,13 @@ def count_deletable(registry: Registry) -> tuple[int, int]:
 LEFT JOIN tables t ON t.id = q.table_id WHERE {_DELETABLE}"""
     files, size = registry.query(sql, {"now": registry.now()})[0]
     return int(files), int(size)
+
+
+def is_deletable(tx: Transaction, path: str) -> bool:
+    """Whether a clean-up might delete the file now."""
+    sql = f"""SELECT 1 FROM temporary_files q LEFT JOIN table_files f ON f.file_path = q.file_path
+LEFT JOIN tables t ON t.id = q.table_id WHERE q.file_path = :path AND {_DELETABLE}"""
+    return bool(tx.query(sql, {"path": path, "now": tx.now}))
 
 
 def claim_expired(registry: Registry, *, limit: int = BATCH, claim_us: int = CLAIM_US) -> Claim:

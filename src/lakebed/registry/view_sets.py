@@ -11,9 +11,10 @@ from lakebed.core import fingerprints
 from lakebed.core.errors import DefinitionRefusedError, SourceChangedError, TableNotFoundError, VictimsChangedError
 from lakebed.core.names import TableName
 from lakebed.core.schema import Schema
-from lakebed.core.slices import Piece, State, covers, is_unchanged, judge, list_windows
+from lakebed.core.slices import Expired, Piece, State, covers, is_unchanged, judge, list_windows
 from lakebed.core.times import MAX_MICROS, MIN_MICROS, TimeRange
 from lakebed.core.view_sets import find_definition, merge_window_of
+from lakebed.registry.expired import read_expired
 from lakebed.registry.lake_tables import READABLE, LakeTable, list_versions, promote_version, read_table
 
 if TYPE_CHECKING:
@@ -252,6 +253,12 @@ def _describe(reader: Reader, name: TableName, *, count_windows: bool) -> ViewSe
     )
 
 
+def find_expired(reader: Reader | Transaction, view: ViewSet, source_id: int, instance: str) -> Expired:
+    """What retention has taken from the source and from the view itself."""
+    source, own = (read_expired(reader, table_id, instance) for table_id in (source_id, view.table.table_id))
+    return Expired(source=source, view=own, is_staged=view.is_staged)
+
+
 def count_states(reader: Reader | Transaction, view: ViewSet) -> tuple[int, int]:
     """Fresh and stale windows over every instance of the source."""
     source = require_lake_table(reader, view.definition.over)
@@ -263,6 +270,7 @@ def count_states(reader: Reader | Transaction, view: ViewSet) -> tuple[int, int]
             source=list_pieces(reader, source.table_id, instance=instance),
             view=list_pieces(reader, view.table.table_id, instance=instance, hashes=[view.table.schema_hash]),
         )
-        states += [judge(window, lookup_hash=lookup_hash) for window in windows]
-    fresh = sum(state is State.FRESH for state in states)
+        expired = find_expired(reader, view, source.table_id, instance)
+        states += [judge(window, lookup_hash=lookup_hash, expired=expired) for window in windows]
+    fresh = sum(state in {State.FRESH, State.KEPT} for state in states)
     return fresh, len(states) - fresh

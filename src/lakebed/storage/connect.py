@@ -22,6 +22,8 @@ from lakebed.storage.paths import MARKER_NAME, PathManager, Warehouse, normalize
 from lakebed.storage.signing import ConditionalWriter, Endpoint, find_credentials
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakebed.storage.access import Storage
 
 MARKER_FORMAT = 1
@@ -32,17 +34,31 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """The identity of a warehouse: a registry that remembers it notices when it meets another one."""
+    """The identity of a warehouse: a registry that remembers it notices when it meets another one.
+
+    `registry_id` names the one registry whose files lie here; None where nobody was told when the warehouse was made.
+    """
 
     warehouse_id: str
     format: int
+    registry_id: str | None = None
 
 
-def open_storage(warehouse: str, *, create: bool, endpoint_override: str | None = None, region: str | None = None) -> Storage:
-    """The storage at `warehouse`, with a valid marker; an unmarked place is marked only with `create` and only if nothing lies there."""
+def open_storage(
+    warehouse: str,
+    *,
+    create: bool,
+    endpoint_override: str | None = None,
+    region: str | None = None,
+    owner: Callable[[], str] | None = None,
+) -> Storage:
+    """The storage at `warehouse`, with a valid marker; an unmarked place is marked only with `create` and only if nothing lies there.
+
+    `owner` tells the id of the registry that a new warehouse belongs to; asked only when one is made.
+    """
     storage = _choose(warehouse, create=create, endpoint_override=endpoint_override, region=region)
     if storage.find_marker() is None:
-        _mark(storage, create=create)
+        _mark(storage, create=create, owner=owner)
     read_marker(storage)
     return storage
 
@@ -53,8 +69,13 @@ def read_marker(storage: Storage) -> Marker:
         raise PathRefusedError(storage.paths.root, reason=f"it is no warehouse: it has no {MARKER_NAME}")
     try:
         content = json.loads(stored)
-        marker = Marker(warehouse_id=bytes.fromhex(content["warehouse_id"]).hex(), format=int(content["format"]))
-    except (ValueError, TypeError, KeyError) as exc:
+        owner = content.get("registry_id")
+        marker = Marker(
+            warehouse_id=bytes.fromhex(content["warehouse_id"]).hex(),
+            format=int(content["format"]),
+            registry_id=None if owner is None else bytes.fromhex(owner).hex(),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as exc:
         message = f"{storage.paths.marker!a} is damaged: restore it from a backup; the registry knows the warehouse's id"
         raise CorruptionError(message) from exc
     if marker.format > MARKER_FORMAT:
@@ -63,7 +84,7 @@ def read_marker(storage: Storage) -> Marker:
     return marker
 
 
-def _mark(storage: Storage, *, create: bool) -> None:
+def _mark(storage: Storage, *, create: bool, owner: Callable[[], str] | None = None) -> None:
     if not create:
         raise PathRefusedError(
             storage.paths.root, reason="there is no warehouse here: check the spelling, or create one with `lakebed init`"
@@ -72,9 +93,11 @@ def _mark(storage: Storage, *, create: bool) -> None:
     if not storage.is_unused() and storage.find_marker() is None:
         reason = f"other files lie there and no {MARKER_NAME}: name an empty place, or move them away"
         raise PathRefusedError(storage.paths.root, reason=reason)
-    content = json.dumps({"warehouse_id": secrets.token_bytes(_ID_BYTES).hex(), "format": MARKER_FORMAT})
+    content = {"warehouse_id": secrets.token_bytes(_ID_BYTES).hex(), "format": MARKER_FORMAT}
+    if owner is not None:
+        content["registry_id"] = owner()
     with suppress(FileConflictError):  # somebody marked it in this moment: theirs counts
-        storage.create_exclusive(storage.paths.marker, content.encode())
+        storage.create_exclusive(storage.paths.marker, json.dumps(content).encode())
 
 
 def _choose(warehouse: str, *, create: bool, endpoint_override: str | None, region: str | None) -> Storage:

@@ -183,6 +183,11 @@ def link(path: str, name: str, parent: int, new_name: str, new_parent: int) -> N
         raise FileConflictError(path, reason="something lies there already") from exc
 
 
+def copy_target(name: str, parent: int) -> int:
+    """A new file to write to; a taken name is refused."""
+    return os.open(name, _CREATE_FLAGS, _FILE_MODE, dir_fd=parent)
+
+
 def is_scratch(name: str) -> bool:
     return name.startswith(".") and name.endswith(_SCRATCH_SUFFIX)
 

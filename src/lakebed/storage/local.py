@@ -38,9 +38,13 @@ def resolve_root(text: str) -> Warehouse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalStorage:
-    """Every call walks from the root by descriptors that refuse symlinks, so it holds no open file between calls."""
+    """Every call walks from the root by descriptors that refuse symlinks, so it holds no open file between calls.
+
+    Not `is_marked`: a directory that others own, where a missing file is simply missing.
+    """
 
     paths: PathManager
+    is_marked: bool = True
 
     def canonical(self, path: str) -> str:
         if self.paths.is_canonical(path):
@@ -240,7 +244,7 @@ class LocalStorage:
             raise self._lost()
 
     def _has_marker(self) -> bool:
-        return os.path.lexists(self.paths.marker)
+        return not self.is_marked or os.path.lexists(self.paths.marker)
 
     def _lost(self) -> LakebedError:
         return StorageUnavailableError(

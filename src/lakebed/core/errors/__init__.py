@@ -26,12 +26,14 @@ from lakebed.core.errors.corruption import (
     ForeignCommitError,
     IcebergDriftError,
     JournalGapError,
+    RegistryBehindError,
     RewriteMismatchError,
     TriggersChangedError,
     UndecodableChangeError,
 )
 from lakebed.core.errors.families import ConflictError, CorruptionError, LakebedError, RefusedError, UnavailableError
 from lakebed.core.errors.refused import (
+    AdoptionRefusedError,
     AmbiguousPartitionError,
     ClockRegressedError,
     DefinitionRefusedError,
@@ -43,6 +45,7 @@ from lakebed.core.errors.refused import (
     InvalidValueError,
     LimitExceededError,
     NotAFileError,
+    NotAllowedError,
     NotIcebergReadyError,
     OperationNotFoundError,
     PartitionNotFoundError,
@@ -76,6 +79,7 @@ from lakebed.core.errors.unavailable import (
 )
 
 __all__ = [
+    "AdoptionRefusedError",
     "AmbiguousPartitionError",
     "BackPressureError",
     "ClockRegressedError",
@@ -101,6 +105,7 @@ __all__ = [
     "LeaseLostError",
     "LimitExceededError",
     "NotAFileError",
+    "NotAllowedError",
     "NotIcebergReadyError",
     "OperationConflictError",
     "OperationNotFoundError",
@@ -111,6 +116,7 @@ __all__ = [
     "QueryRefusedError",
     "ReadExpiredError",
     "RefusedError",
+    "RegistryBehindError",
     "RegistryLockedError",
     "RegistryNewerError",
     "RegistryOlderError",

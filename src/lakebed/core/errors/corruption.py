@@ -41,6 +41,20 @@ class JournalGapError(CorruptionError):
         self.table_id, self.expected, self.found = table_id, expected, found
 
 
+class RegistryBehindError(CorruptionError):
+    """The warehouse holds files of operations that this registry never heard of: it was restored from an older backup."""
+
+    code = "registry_behind"
+
+    def __init__(self, warehouse: str, *, operations: int, example: str) -> None:
+        super().__init__(
+            f"{warehouse} holds files of {operations} operation(s) that this registry never heard of, such as {example}: it was restored "
+            "from an older backup, and nothing is swept until somebody decides; put a newer backup back, register the files that are wanted, "
+            "or give them up with `lakebed repair --give-up-newer --execute`"
+        )
+        self.warehouse, self.operations, self.example = warehouse, operations, example
+
+
 class RewriteMismatchError(CorruptionError):
     """Rewriting files gave another number of rows, or other rows, than they are registered with; nothing was swapped."""
 

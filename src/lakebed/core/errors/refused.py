@@ -83,6 +83,16 @@ class LimitExceededError(RefusedError):
         self.path, self.limit = path, limit
 
 
+class NotAllowedError(RefusedError):
+    """Who asks is not among the lake's administrators."""
+
+    code = "not_allowed"
+
+    def __init__(self, job: str, *, actor: str) -> None:
+        super().__init__(f"{job} is refused: {actor} is not among this lake's administrators; ask one of them, nothing was changed")
+        self.job, self.actor = job, actor
+
+
 class NotIcebergReadyError(RefusedError):
     """A file could be read but could never become an Iceberg data file."""
 
@@ -91,6 +101,20 @@ class NotIcebergReadyError(RefusedError):
     def __init__(self, path: str, *, problems: tuple[str, ...]) -> None:
         super().__init__(f"{path!a} cannot enter an Iceberg table: {'; '.join(problems)}")
         self.path, self.problems = path, problems
+
+
+class AdoptionRefusedError(RefusedError):
+    """Files of a directory cannot become files of the table; `files` names each with its reason."""
+
+    code = "adoption_refused"
+
+    def __init__(self, table: str, *, files: tuple[tuple[str, str], ...]) -> None:
+        (path, reason), more = files[0], f" (and {len(files) - 1} more)" if len(files) > 1 else ""
+        super().__init__(
+            f"{table}: {len(files)} files cannot be adopted: {path!a}: {reason}{more}; "
+            "fix them and adopt again, or take the rest with skip_refused"
+        )
+        self.table, self.files = table, files
 
 
 class SchemaRefusedError(RefusedError):

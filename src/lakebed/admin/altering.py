@@ -1,0 +1,126 @@
+"""Changing the columns of a plain table: a new version in one transaction; every partition stays readable, no file is touched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakebed.admin.actors import find_actor
+from lakebed.core.altering import AddColumn, Change, DropColumn, MakeOptional, RenameColumn, WidenColumn, alter
+from lakebed.core.errors import InvalidValueError, SchemaRefusedError, TableNotFoundError
+from lakebed.core.names import TableName
+from lakebed.core.schema import Schema
+from lakebed.core.types import List, Map, Primitive, Struct, Type
+from lakebed.parquet.arrow_schema import from_arrow
+from lakebed.registry.lake_tables import evolve_schema, list_versions, read_table, require_evolvable
+from lakebed.registry.runs import add_run, finish_run
+from lakebed.registry.view_sets import list_definitions
+
+if TYPE_CHECKING:
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.transaction import Reader, Transaction
+
+JOB = "alter"  # stored in runs: never rename
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alteration:
+    """What the table's columns are now, or with `dry_run` would be. `view_sets` read the table: look whether they name a changed column."""
+
+    table: TableName
+    changes: tuple[str, ...]
+    schema: Schema = field(repr=False)
+    schema_version: int
+    schema_hash: str | None
+    view_sets: tuple[str, ...] = ()
+    dry_run: bool = False
+
+
+def alter_table(registry: Registry, table: str, *changes: Change, dry_run: bool = False, actor: str | None = None) -> Alteration:
+    """Carry out all changes as one new version, or refuse them all. Rows, files, partitions and counters stay as they are.
+
+    Names, ids and partitions of earlier rows keep their meaning: a dropped column never comes back under another's name. Writers that
+    began before go on under the version they know.
+    """
+    name = TableName.parse(table)
+    if dry_run:
+        with registry.read() as reader:
+            return _plan(reader, name, changes)
+    return registry.transact(lambda tx: _carry_out(tx, name, changes, actor=find_actor(actor)), tables=[name])
+
+
+def add_column(registry: Registry, table: str, column: str, kind: str | Type | pa.DataType, *, dry_run: bool = False) -> Alteration:
+    """Add an optional column, by the name of its type, a type of the lake or one of Arrow's; `a.b` adds b to the struct a."""
+    return alter_table(registry, table, AddColumn(column=column, type=type_of(kind)), dry_run=dry_run)
+
+
+def rename_column(registry: Registry, table: str, column: str, to: str, *, dry_run: bool = False) -> Alteration:
+    """Call a column otherwise from now on; of a nested one `to` is the last part of its path."""
+    return alter_table(registry, table, RenameColumn(column=column, to=to), dry_run=dry_run)
+
+
+def drop_column(registry: Registry, table: str, column: str, *, dry_run: bool = False) -> Alteration:
+    """Drop a column that is no event time, partition source or sort column. Earlier states can still be read with it."""
+    return alter_table(registry, table, DropColumn(column=column), dry_run=dry_run)
+
+
+def widen_column(registry: Registry, table: str, column: str, kind: str | Type | pa.DataType, *, dry_run: bool = False) -> Alteration:
+    """Promote a column: int to long, float to double, a decimal to a wider one of the same scale."""
+    wanted = type_of(kind)
+    if not isinstance(wanted, Primitive):
+        message = f"{table}: only plain columns can be widened, not to {type(wanted).__name__.lower()}"
+        raise SchemaRefusedError(message)
+    return alter_table(registry, table, WidenColumn(column=column, type=wanted), dry_run=dry_run)
+
+
+def make_column_optional(registry: Registry, table: str, column: str, *, dry_run: bool = False) -> Alteration:
+    """Let a required column be NULL from now on."""
+    return alter_table(registry, table, MakeOptional(column=column), dry_run=dry_run)
+
+
+def type_of(kind: str | Type | pa.DataType) -> Type:
+    """`decimal(10,2)`, a type of the lake, or Arrow's."""
+    if isinstance(kind, Primitive | Struct | List | Map):
+        return kind
+    if isinstance(kind, str):
+        return Primitive.parse(kind.strip().lower())
+    if isinstance(kind, pa.DataType):
+        return from_arrow(pa.schema([pa.field("column", kind)])).fields[0].type
+    message = f"{kind!a} is no type: give its name, such as 'string', or a pyarrow type"
+    raise InvalidValueError(message)
+
+
+def _carry_out(tx: Transaction, name: TableName, changes: tuple[Change, ...], *, actor: str) -> Alteration:
+    planned = _plan(tx, name, changes)
+    table = tx.require(name)
+    run_id = add_run(tx, JOB, actor=actor, plan={"table": str(name), "changes": list(planned.changes)}, table_id=table.table_id)
+    schema_hash = evolve_schema(tx, name, planned.schema)
+    finish_run(tx, run_id, state="done", result={"schema_version": planned.schema_version, "schema_hash": schema_hash})
+    return Alteration(
+        table=name, changes=planned.changes, schema=planned.schema, schema_version=planned.schema_version, schema_hash=schema_hash,
+        view_sets=planned.view_sets,
+    )  # fmt: skip
+
+
+def _plan(reader: Reader | Transaction, name: TableName, changes: tuple[Change, ...]) -> Alteration:
+    table = read_table(reader, name)
+    if table is None:
+        raise TableNotFoundError(str(name))
+    if table.row.kind != "table":
+        message = f"{name} is a view set: its columns come from its definition; define it anew with create_view_set"
+        raise InvalidValueError(message)
+    versions = list_versions(reader, table.table_id)
+    try:
+        altered = alter(table.schema, changes, history=[Schema.from_json(v.schema) for v in versions])
+    except SchemaRefusedError as exc:
+        message = f"{name}: {exc}"
+        raise SchemaRefusedError(message) from exc
+    require_evolvable(name, altered, versions, event_time=table.row.event_time_field)
+    reading = sorted(str(view) for view, inputs in list_definitions(reader).items() if name in inputs)
+    version = max(v.schema_version for v in versions) + 1
+    return Alteration(
+        table=name, changes=tuple(map(str, changes)), schema=altered, schema_version=version, schema_hash=None, view_sets=tuple(reading),
+        dry_run=True,
+    )  # fmt: skip

@@ -1,0 +1,245 @@
+"""`lakebed doctor`: whether this host, the registry and the warehouse are fit for work. No JVM starts, nothing stays changed."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from lakebed.core.errors import LakebedError, RegistryRefusedError
+from lakebed.core.results import Rows
+from lakebed.registry.create import HEAD, find_revision, open_backend, read_facts, verify_triggers
+from lakebed.registry.deliveries import list_parked
+from lakebed.registry.engine import Registry, parse_url
+from lakebed.registry.leases import find_holder
+from lakebed.registry.operations import list_expired_operations
+from lakebed.registry.sqlite import SAFE_WAL_VERSION
+from lakebed.storage.connect import open_storage, read_marker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lakebed.storage.access import Storage
+
+Health = Literal["ok", "warn", "bad"]
+
+_LEAST_PYTHON, _LEAST_JAVA = (3, 11), 17
+_PACKAGES = {"pyarrow": "18", "pyspark": "4.1", "pyiceberg": "0.12"}
+_JAVA_TIMEOUT_S = 20.0
+_SLOW_SYNC_S = 0.1
+_CLOCK_S = 2.0
+_LITTLE_SHARE, _LITTLE_BYTES = 0.05, 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """One line of the doctor: `remedy` says what to do unless it is ok."""
+
+    name: str
+    health: Health
+    found: str
+    remedy: str = ""
+
+
+def examine(url: str, warehouse: str, *, java: str | None = None) -> Rows[Diagnosis]:
+    """Every line is judged for itself: what cannot be opened costs its own lines alone."""
+    lines = [_python(), *_packages(), _java(java), _sqlite()]
+    with _opened(url) as registry:
+        lines += _registry(registry)
+        lines += _warehouse(warehouse, registry if isinstance(registry, Registry) else None)
+    return Rows(Diagnosis, lines)
+
+
+# -- this host -------------------------------------------------------------------------------
+
+
+def _python() -> Diagnosis:
+    found = ".".join(map(str, sys.version_info[:3]))
+    return _line("python", found, is_ok=sys.version_info >= _LEAST_PYTHON, remedy="install Python 3.11 or newer")
+
+
+def _packages() -> Iterator[Diagnosis]:
+    for name, least in _PACKAGES.items():
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            yield Diagnosis(name=name, health="bad", found="not installed", remedy=f"install {name} {least} or newer beside Lakebed")
+            continue
+        yield _line(name, found, is_ok=_numbers(found) >= _numbers(least), remedy=f"upgrade {name} to {least} or newer")
+
+
+def _java(command: str | None) -> Diagnosis:
+    """Only asked for its version: commands that do not touch data never start it."""
+    home = os.environ.get("JAVA_HOME")
+    program = command or (f"{home}/bin/java" if home else shutil.which("java"))
+    remedy = f"install Java {_LEAST_JAVA} or newer and set JAVA_HOME; only reading and writing through Spark needs it"
+    if program is None:
+        return Diagnosis(name="java", health="warn", found="not found", remedy=remedy)
+    try:
+        answer = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=_JAVA_TIMEOUT_S, check=False)  # noqa: S603 - the user's own
+    except (OSError, subprocess.SubprocessError) as exc:
+        return Diagnosis(name="java", health="warn", found=f"{program} does not answer: {type(exc).__name__}", remedy=remedy)
+    told = re.search(r'version "(\d+)([^"]*)"', answer.stderr + answer.stdout)
+    if told is None:
+        return Diagnosis(name="java", health="warn", found=f"{program} tells no version", remedy=remedy)
+    return _line("java", told[1] + told[2], is_ok=int(told[1]) >= _LEAST_JAVA, remedy=remedy, otherwise="warn")
+
+
+def _sqlite() -> Diagnosis:
+    found, safe = sqlite3.sqlite_version, ".".join(map(str, SAFE_WAL_VERSION))
+    remedy = f"Lakebed guards against the WAL-reset bug of this version; let no other program write the file, or use SQLite {safe}"
+    return _line("sqlite", found, is_ok=sqlite3.sqlite_version_info >= SAFE_WAL_VERSION, remedy=remedy, otherwise="warn")
+
+
+# -- the registry ----------------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(url: str) -> Iterator[Registry | LakebedError]:
+    """Neither created nor migrated: the doctor only looks."""
+    try:
+        where = parse_url(url)
+        if isinstance(where, Path) and not where.exists():
+            yield RegistryRefusedError(f"there is no file {where}")
+            return
+        registry = Registry(open_backend(url))
+    except LakebedError as exc:
+        yield exc
+        return
+    with closing(registry):
+        yield registry
+
+
+def _registry(registry: Registry | LakebedError) -> Iterator[Diagnosis]:
+    if isinstance(registry, LakebedError):
+        yield Diagnosis(
+            name="registry", health="bad", found=str(registry), remedy="name the registry as it was created, or run `lakebed init`"
+        )
+        return
+    answer = _try("registry", lambda: _revision(registry), remedy="start the database, or name the registry as it was created")
+    yield answer
+    if answer.health != "bad":
+        yield _try("triggers", lambda: _triggers(registry), remedy="stop the writers and run `lakebed repair --execute`")
+        yield _try("clock", lambda: _clock(registry), remedy="ask the database again")
+        yield _try("lease", lambda: _lease(registry), remedy="ask the database again")
+        yield _try("operations", lambda: _operations(registry), remedy="ask the database again")
+        yield _try("lanes", lambda: _lanes(registry), remedy="ask the database again")
+
+
+def _revision(registry: Registry) -> Diagnosis:
+    found, shown = find_revision(registry), registry.backend.shown_url
+    if found is None:
+        return Diagnosis(name="registry", health="bad", found=f"{shown} is empty", remedy="run `lakebed init`")
+    remedy = "run `lakebed migrate`" if found < HEAD else "upgrade Lakebed on this host"
+    return _line("registry", f"{shown} at revision {found}", is_ok=found == HEAD, remedy=remedy)
+
+
+def _triggers(registry: Registry) -> Diagnosis:
+    verify_triggers(registry)
+    return Diagnosis(name="triggers", health="ok", found="all there and unaltered")
+
+
+def _clock(registry: Registry) -> Diagnosis:
+    ahead = registry.now() / 1e6 - time.time()
+    remedy = "keep the clocks of all hosts in step (NTP): insert times come from the database's clock"
+    return _line("clock", f"{ahead:+.3f} s to the registry's", is_ok=abs(ahead) < _CLOCK_S, remedy=remedy, otherwise="warn")
+
+
+def _lease(registry: Registry) -> Diagnosis:
+    holder = find_holder(registry, "astha")
+    remedy = "run `lakebed serve`, or keep a lake open: without, no Iceberg snapshot is made"
+    return _line(
+        "lease", f"held by {holder}" if holder else "nobody runs the components", is_ok=holder is not None, remedy=remedy, otherwise="warn"
+    )
+
+
+def _operations(registry: Registry) -> Diagnosis:
+    dead = list_expired_operations(registry)
+    found = f"{len(dead)} writer(s) died without an end" if dead else "no dead writer"
+    return _line(
+        "operations", found, is_ok=not dead, remedy="run `lakebed repair --execute`, or let `lakebed serve` undo them", otherwise="warn"
+    )
+
+
+def _lanes(registry: Registry) -> Diagnosis:
+    parked = list_parked(registry)
+    found = f"{len(parked)} table(s) are parked" if parked else "no table is parked"
+    return _line(
+        "lanes",
+        found,
+        is_ok=not parked,
+        remedy="see `lakebed astha dead-letters`, mend the cause, then `lakebed astha retry`",
+        otherwise="warn",
+    )
+
+
+# -- the warehouse ---------------------------------------------------------------------------
+
+
+def _warehouse(warehouse: str, registry: Registry | None) -> Iterator[Diagnosis]:
+    remedy = "name the warehouse as it was created, and mount it if it is on another disk"
+    try:
+        storage = open_storage(warehouse, create=False)
+    except LakebedError as exc:
+        yield Diagnosis(name="warehouse", health="bad", found=str(exc), remedy=remedy)
+        return
+    yield _try("warehouse", lambda: _identity(storage, registry), remedy=remedy)
+    yield _try("writing", lambda: _writing(storage), remedy="give this user the right to write below the warehouse, and room")
+    if storage.paths.warehouse.is_local:
+        yield _space(storage.paths.root)
+
+
+def _identity(storage: Storage, registry: Registry | None) -> Diagnosis:
+    marker = read_marker(storage)
+    facts = {} if registry is None else read_facts(registry)
+    is_own = facts.get("warehouse_id", marker.warehouse_id) == marker.warehouse_id
+    is_ours = marker.registry_id is None or facts.get("registry_id", marker.registry_id) == marker.registry_id
+    found = storage.paths.root if is_own and is_ours else f"{storage.paths.root} belongs to another registry"
+    return _line("warehouse", found, is_ok=is_own and is_ours, remedy="give registry and warehouse as they were created")
+
+
+def _writing(storage: Storage) -> Diagnosis:
+    """One small file, durable and gone again."""
+    path = f"{storage.paths.root}/.lakebed-doctor-{secrets.token_hex(4)}"
+    started = time.monotonic()
+    storage.create_exclusive(path, b"doctor")
+    seconds = time.monotonic() - started
+    outcome = storage.delete([path])[0]
+    if not outcome.gone:
+        return Diagnosis(
+            name="writing", health="warn", found=f"{path} stays: {outcome.reason}", remedy="give this user the right to delete"
+        )
+    remedy = "use a disk whose fsync is quicker: every write waits for it"
+    return _line("writing", f"a durable file takes {seconds * 1000:.1f} ms", is_ok=seconds < _SLOW_SYNC_S, remedy=remedy, otherwise="warn")
+
+
+def _space(root: str) -> Diagnosis:
+    usage = shutil.disk_usage(root)
+    is_ok = usage.free >= max(_LITTLE_BYTES, usage.total * _LITTLE_SHARE)
+    remedy = "make room: `lakebed clean temp` deletes what is past its grace, `lakebed clean orphans` finds litter"
+    return _line("space", f"{usage.free / 1e9:.1f} GB of {usage.total / 1e9:.1f} GB free", is_ok=is_ok, remedy=remedy, otherwise="warn")
+
+
+def _try(name: str, look: Callable[[], Diagnosis], *, remedy: str) -> Diagnosis:
+    try:
+        return look()
+    except LakebedError as exc:
+        return Diagnosis(name=name, health="bad", found=str(exc), remedy=remedy)
+
+
+def _line(name: str, found: str, *, is_ok: bool, remedy: str, otherwise: Health = "bad") -> Diagnosis:
+    return Diagnosis(name=name, health="ok", found=found) if is_ok else Diagnosis(name=name, health=otherwise, found=found, remedy=remedy)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])

@@ -1,0 +1,156 @@
+"""Dropping a table: it is hidden at once, its partitions are retired, its files go after their grace."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from lakebed.admin.actors import find_actor
+from lakebed.admin.retiring import MAX_PARTITIONS
+from lakebed.core.errors import InvalidValueError, LakebedError, TableNotFoundError, TooManyPartitionsError
+from lakebed.core.names import TableName
+from lakebed.registry.lake_tables import drop_table as hide_table
+from lakebed.registry.lake_tables import require_table
+from lakebed.registry.listing import list_partitions
+from lakebed.registry.retire import DEFAULT_GRACE_US
+from lakebed.registry.retirements import RETIRED, retire_in_parts
+from lakebed.registry.runs import add_run, finish_run
+from lakebed.registry.view_sets import list_definitions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.listing import PartitionRow
+    from lakebed.registry.transaction import Transaction
+
+DROP = "drop_table"  # stored, as a job: never rename
+
+
+class DropOptions(TypedDict, total=False):
+    """What `lake.drop_table` understands besides."""
+
+    max_partitions: int  # default 10,000: refuse to retire more
+    grace_s: float  # default a day: how long the files stay readable
+    actor: str | None  # default user@host
+    progress: Callable[[int, int], None] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop:
+    """What was dropped, or would be. Bytes are scheduled for deletion, not freed."""
+
+    table: str
+    table_id: int
+    empty: int
+    non_empty: int
+    rows: int
+    files: int
+    bytes_scheduled: int
+    dry_run: bool
+    run_id: int | None = None
+
+    @property
+    def partitions(self) -> int:
+        return self.empty + self.non_empty
+
+
+def drop_table(
+    registry: Registry,
+    table: str,
+    *,
+    dry_run: bool = True,
+    max_partitions: int = MAX_PARTITIONS,
+    grace_s: float = DEFAULT_GRACE_US / 1e6,
+    actor: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Drop:
+    """Hide the table and retire every partition of it, of all schemas and instances. A table that a view set reads is refused.
+
+    The name is free at once. Killed in between, its partitions are those of an unknown view set: `retire_incompatible_partitions`
+    ends the work.
+    """
+    name, grace_us = TableName.parse(table), _micros(grace_s)
+    found = require_table(registry, name)
+    rows = list_partitions(registry, found.table_id)
+    planned = _sum(name, found.table_id, rows, dry_run=dry_run)
+    _require_unread(registry, name)
+    if dry_run:
+        return planned
+    if planned.partitions > max_partitions:
+        raise TooManyPartitionsError(str(name), found=planned.partitions, allowed=max_partitions)
+    run_id = _hide(registry, name, planned, actor=find_actor(actor))
+    return _retire_all(registry, replace(planned, run_id=run_id), grace_us=grace_us, progress=progress)
+
+
+def _hide(registry: Registry, name: TableName, planned: Drop, *, actor: str) -> int:
+    """Nobody can write to the table after this transaction: what it holds then is all there is to retire."""
+
+    def body(tx: Transaction) -> int:
+        locked = tx.require(name)
+        if locked.table_id != planned.table_id:  # dropped and made again since we looked
+            raise TableNotFoundError(str(name))
+        run_id = add_run(tx, DROP, actor=actor, plan={"table": str(name), **_totals(planned)}, table_id=locked.table_id)
+        hide_table(tx, name)
+        return run_id
+
+    return registry.transact(body, tables=[name])
+
+
+def _retire_all(registry: Registry, planned: Drop, *, grace_us: int, progress: Callable[[int, int], None] | None) -> Drop:
+    assert planned.run_id is not None  # noqa: S101 - set by whoever hid the table
+    retired: list[PartitionRow] = []
+    rows = list_partitions(registry, planned.table_id)
+    by_id = {row.partition_id: row for row in rows}
+    try:
+        for part in retire_in_parts(registry, rows, reason="dropped", grace_us=grace_us):
+            retired += [by_id[outcome.partition_id] for outcome in part if outcome.outcome == RETIRED and outcome.partition_id is not None]
+            if progress is not None:
+                progress(len(retired), len(rows))
+    except BaseException as exc:
+        with suppress(LakebedError):  # the first error is the one to tell
+            _close(registry, planned.run_id, "failed", {"retired": len(retired), "error": f"{type(exc).__name__}: {exc}"})
+        raise
+    done = replace(_sum(TableName.parse(planned.table), planned.table_id, retired, dry_run=False), run_id=planned.run_id)
+    _close(registry, planned.run_id, "done", _totals(done))
+    return done
+
+
+def _require_unread(registry: Registry, name: TableName) -> None:
+    with registry.read() as reader:
+        readers = sorted(str(view) for view, reads in list_definitions(reader).items() if name in reads and view != name)
+    if readers:
+        message = (
+            f"{name} is read by {', '.join(readers)}: drop or redefine {'it' if len(readers) == 1 else 'them'} first; nothing was changed"
+        )
+        raise InvalidValueError(message)
+
+
+def _micros(seconds: float) -> int:
+    if not 0 <= seconds < 1e12:  # noqa: PLR2004 - NaN and what no clock reaches
+        message = f"a grace period of {seconds} s cannot be kept"
+        raise InvalidValueError(message)
+    return int(seconds * 1e6)
+
+
+def _close(registry: Registry, run_id: int, state: str, result: dict[str, Any]) -> None:
+    with registry.write() as tx:
+        finish_run(tx, run_id, state=state, result=result)
+
+
+def _sum(name: TableName, table_id: int, rows: Sequence[PartitionRow], *, dry_run: bool) -> Drop:
+    return Drop(
+        table=str(name),
+        table_id=table_id,
+        empty=sum(row.num_rows == 0 for row in rows),
+        non_empty=sum(row.num_rows > 0 for row in rows),
+        rows=sum(row.num_rows for row in rows),
+        files=sum(row.file_count for row in rows),
+        bytes_scheduled=sum(row.file_size for row in rows),
+        dry_run=dry_run,
+    )
+
+
+def _totals(done: Drop) -> dict[str, int]:
+    return {name: getattr(done, name) for name in ("empty", "non_empty", "rows", "files", "bytes_scheduled")}

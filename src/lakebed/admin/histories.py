@@ -1,0 +1,216 @@
+"""`why(file)`: every event of a file from intent to deletion, and why it is, or is not, there now."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.core.errors import FileMissingError, LakebedError
+from lakebed.core.events import Operation
+from lakebed.core.results import Rows
+from lakebed.core.rows import TableFiles
+from lakebed.core.times import from_micros, show
+from lakebed.registry import file_history
+from lakebed.registry.journal import read_changes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.file_history import KnownFile
+    from lakebed.registry.transaction import Reader
+    from lakebed.storage.access import Storage
+
+_TABLE = re.compile(r"\w+/\w+-(\d{1,19})/", re.ASCII)
+_OP_ID = re.compile(r"/data/([0-9a-f]{32})/", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileEvent:
+    """`source` is where it is written: operations, journal, table_snapshots, temporary_files, runs, leases or storage."""
+
+    at: datetime | None
+    what: str
+    detail: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileHistory:
+    """`state` is writing, live, retired, queued, deleted, orphan or unknown; `because` says why in a sentence."""
+
+    path: str
+    table: str | None
+    state: str
+    because: str
+    events: Rows[FileEvent]
+
+
+def why(registry: Registry, storage: Storage, path: str) -> FileHistory:
+    """What is known of a path, oldest first, on one snapshot of the registry. Nothing is changed."""
+    canonical, now = storage.canonical(path), registry.now()
+    there = _look(storage, canonical)
+    with registry.read() as reader:
+        known = file_history.find_file(reader, canonical)
+        found = _Found(reader=reader, path=canonical, relative=storage.paths.relative(canonical), known=known, now=now)
+        events = sorted(found.events(), key=lambda event: (event.at is None, event.at.timestamp() if event.at else 0.0))
+        state, because = found.state(is_there=there is not None, was_told=bool(events))
+        table = found.table
+    events.append(there or FileEvent(at=None, what="not there", detail="the storage has no such file", source="storage"))
+    return FileHistory(path=canonical, table=table, state=state, because=because, events=Rows(FileEvent, events))
+
+
+def _look(storage: Storage, path: str) -> FileEvent | None:
+    try:
+        facts = storage.stat(path)
+    except FileMissingError:
+        return None
+    except LakebedError as exc:
+        return FileEvent(at=None, what="in the way", detail=str(exc), source="storage")
+    return FileEvent(at=from_micros(facts.modified_micros), what="there", detail=f"{facts.size_bytes} bytes", source="storage")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    reader: Reader
+    path: str
+    relative: str
+    known: KnownFile | None
+    now: int
+
+    @property
+    def table_id(self) -> int | None:
+        if self.known is not None:
+            return self.known.table_id
+        named = _TABLE.match(self.relative)
+        return int(named[1]) if named else None
+
+    @property
+    def table(self) -> str | None:
+        return None if self.table_id is None else file_history.find_table_name(self.reader, self.table_id)
+
+    def events(self) -> Iterator[FileEvent]:
+        yield from self._intent()
+        journal = list(self._journal())
+        told = {event.what for event in journal}
+        yield from journal
+        yield from (event for event in self._row() if event.what not in told)
+        yield from self._snapshots()
+        yield from self._queue()
+
+    def _intent(self) -> Iterator[FileEvent]:
+        named = _OP_ID.search(f"/{self.relative}")
+        row = file_history.find_intent(self.reader, named[1]) if named else None
+        if row is None:
+            return
+        op_id, _, kind, state, created, updated, lease, error, app_id, batch_id = row
+        batch = f", batch {batch_id} of {app_id}" if app_id is not None else ""
+        yield _event(created, "intent", f"operation {op_id} ({kind}{batch}) was opened", "operations")
+        if state == "writing":
+            yield _event(updated, "writing", f"its lease runs until {show(lease)}", "operations")
+        else:
+            yield _event(updated, state, f"operation {op_id}{': ' + error if error else ''}", "operations")
+
+    def _journal(self) -> Iterator[FileEvent]:
+        if self.table_id is None:
+            return
+        for event in read_changes_of(self.reader, self.table_id, self.path):
+            if isinstance(event.data, TableFiles) and event.data.file_path == self.path:
+                before = event.before if isinstance(event.before, TableFiles) else None
+                what, detail = _tell_change(event.operation, event.data, before)
+                yield FileEvent(at=event.timestamp, what=what, detail=f"change {event.sequence}: {detail}", source="journal")
+
+    def _row(self) -> Iterator[FileEvent]:
+        """For files whose journal was purged: what the row itself still says."""
+        if self.known is None:
+            return
+        yield _event(self.known.created_at, "registered", f"number {self.known.added_seq}, {_slice(self.known)}", "table_files")
+        if self.known.retired_seq is not None:
+            yield _event(self.known.modified_at, "retired", f"number {self.known.retired_seq}", "table_files")
+
+    def _snapshots(self) -> Iterator[FileEvent]:
+        if self.known is None:
+            return
+        for group, what in ((self.known.added_group, "entered Iceberg"), (self.known.removed_group, "left Iceberg")):
+            row = None if group is None else file_history.find_snapshot_at(self.reader, self.known.table_id, group)
+            if row is not None:
+                expired = "" if row[4] is None else f", expired {show(row[4])}"
+                yield _event(row[2] * 1000, what, f"snapshot {row[0]} ({row[3]}, group {row[1]}){expired}", "table_snapshots")
+
+    def _queue(self) -> Iterator[FileEvent]:
+        row = file_history.find_queued(self.reader, self.path)
+        if row is None:
+            return
+        table_id, at, expiration, reason, attempts, claimed = row
+        for run_id, job, state, actor, started in file_history.list_runs_at(self.reader, table_id, at):
+            yield _event(started, "run", f"run {run_id}, {job} by {actor} ({state})", "runs")
+        tried = f", {attempts} attempt(s) failed" if attempts else ""
+        held = f", claimed until {show(claimed)}" if claimed is not None else ""
+        yield _event(at, "queued", f"{reason}, may be deleted from {show(expiration)}{tried}{held}", "temporary_files")
+
+    def state(self, *, is_there: bool, was_told: bool) -> tuple[str, str]:
+        queued = file_history.find_queued(self.reader, self.path)
+        if self.known is not None and self.known.retired_seq is None:
+            return "live", "readers see it" if is_there else "it is registered but lost: run `lakebed check`"
+        if self.known is not None:
+            return "retired", self._why_kept(queued)
+        if queued is not None:
+            return "queued", f"no file row knows it ({queued[3]}); it may be deleted from {show(queued[2])}"
+        return self._without_rows(is_there=is_there, was_told=was_told)
+
+    def _without_rows(self, *, is_there: bool, was_told: bool) -> tuple[str, str]:
+        named = _OP_ID.search(f"/{self.relative}")
+        intent = file_history.find_intent(self.reader, named[1]) if named else None
+        if is_there and intent is not None and intent[3] in {"writing", "rolling_back"}:
+            return "writing", "its operation is still open; nobody else sees it"
+        if is_there:
+            return "orphan", "nothing in the registry knows it: `lakebed clean orphans` takes it once it is old enough"
+        return (
+            ("deleted", "it was here once and is gone for good") if was_told else ("unknown", "nobody has heard of it: check the spelling")
+        )
+
+    def _why_kept(self, queued: tuple[object, ...] | None) -> str:
+        known = self.known
+        if known is None or known.retired_seq is None or queued is None:
+            return "it waits for nothing: run `lakebed repair` to queue it"
+        reasons = []
+        if int(str(queued[2])) > self.now:
+            reasons.append(f"its grace lasts until {show(int(str(queued[2])))}")
+        holders = file_history.list_holders(self.reader, known.table_id, retired_seq=known.retired_seq, now=self.now)
+        reasons += [f"{owner} reads it under the lease {name} until {show(until)}" for name, owner, until in holders]
+        if known.added_group is not None and known.removed_group is not None:
+            keeping = file_history.count_keeping(self.reader, known.table_id, added=known.added_group, removed=known.removed_group)
+            reasons += [f"{keeping} kept snapshot(s) hold it"] if keeping else []
+        return "it is kept because " + " and ".join(reasons) if reasons else "the next clean-up deletes it, once Iceberg has left it"
+
+
+def _event(at: int, what: str, detail: str, source: str) -> FileEvent:
+    return FileEvent(at=from_micros(at), what=what, detail=detail, source=source)
+
+
+def _slice(known: KnownFile) -> str:
+    if known.begin is None or known.end is None:
+        return f"partition {known.partition_id}"
+    return f"partition {known.partition_id}, {known.instance} [{show(known.begin)}, {show(known.end)})"
+
+
+def _tell_change(operation: Operation, after: TableFiles, before: TableFiles | None) -> tuple[str, str]:
+    match operation:
+        case Operation.INSERT:
+            return "registered", f"{after.row_count} rows, {after.file_size} bytes"
+        case Operation.DELETE:
+            return "deleted", "file row, footer and statistics went with the object"
+        case Operation.UPDATE:
+            return _tell_update(after, before)
+
+
+def _tell_update(after: TableFiles, before: TableFiles | None) -> tuple[str, str]:
+    if before is not None and before.retired_seq is None and after.retired_seq is not None:
+        return "retired", f"number {after.retired_seq}"
+    if before is not None and before.partition_id != after.partition_id:
+        return "moved", f"from partition {before.partition_id} to {after.partition_id}"
+    if before is not None and before.added_group is None and after.added_group is not None:
+        return "sealed", f"into group {after.added_group}"
+    return "changed", f"groups {after.added_group} to {after.removed_group}"

@@ -1,0 +1,257 @@
+"""A directory of Parquet becomes a table, or is added to one; run again, it adds what is new."""
+
+from __future__ import annotations
+
+import json
+import logging
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from lakebed.admin.actors import find_actor
+from lakebed.adopting.places import open_place
+from lakebed.adopting.planning import plan_adoption, source_key, tell_step
+from lakebed.adopting.results import COPY, IN_PLACE, LINK, REFUSED, REWRITE, AdoptedFile, Adoption, AdoptRequest
+from lakebed.adopting.schemas import describe_columns
+from lakebed.core.errors import AdoptionRefusedError, FileConflictError, LakebedError
+from lakebed.core.names import TableName
+from lakebed.core.results import Rows
+from lakebed.parquet.capture import capture_foreign
+from lakebed.parquet.enriching import ForeignRows, rewrite_foreign
+from lakebed.parquet.rewriting import Recipe
+from lakebed.parquet.shaping import Shape
+from lakebed.registry.adopted import SourceStamp, list_adopted, remember_adopted
+from lakebed.registry.lake_tables import TableSpec, create_table, evolve_schema, require_table
+from lakebed.registry.operations import DEFAULT_LEASE_US
+from lakebed.registry.orphans import list_swept
+from lakebed.registry.publish import publish_partition
+from lakebed.registry.runs import add_run, finish_run
+from lakebed.storage.intake import bring_in
+from lakebed.writing import kept_alive, open_writing, partition_of, place_file, wanted_of_foreign
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from lakebed.adopting.planning import AdoptionPlan, Step, Target
+    from lakebed.parquet.capture import CapturedFile
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.transaction import Transaction
+    from lakebed.storage.access import Storage
+    from lakebed.writing import Writing
+
+logger = logging.getLogger(__name__)
+
+TARGET_BYTES = 128 << 20
+
+
+def adopt(registry: Registry, storage: Storage, table: str, directory: str, request: AdoptRequest) -> Adoption:
+    """Register every Parquet file of `directory` in `table`, which is made from their footers if there is none.
+
+    Files in the warehouse stay where they lie, others are linked or copied, and those whose columns stand only in their path are
+    rewritten with them. A batch of files becomes visible at a time, whole or not at all; killed anywhere, a second run
+    finishes. Where any file is refused nothing is done, unless the request says to take the rest.
+    """
+    name = TableName.parse(table)
+    plan = plan_adoption(registry, storage, name, directory, request)
+    if request.dry_run:
+        return _tell(name, plan, request)
+    refused = [file for file in plan.list_files() if file.how == REFUSED]
+    if refused and not request.skip_refused:
+        raise AdoptionRefusedError(str(name), files=tuple((file.path, file.reason) for file in refused))
+    taken = [step for step in plan.steps if step.is_taken]
+    if not taken or plan.target.schema is None:
+        return _tell(name, plan, request)
+    target = _prepare(registry, name, plan.target, request)
+    with _run(registry, target, plan, request) as run:
+        _take_all(_Taking(registry, storage, open_place(storage, plan.walk.root), target, request), taken, run)
+    return _tell(name, plan, request, run=run)
+
+
+@dataclass(slots=True)
+class _Run:
+    """What has become true so far; `outcomes` replace the plan where a file turned out otherwise."""
+
+    run_id: int
+    partition_ids: list[int] = field(default_factory=list)
+    outcomes: dict[str, AdoptedFile] = field(default_factory=dict)
+
+
+@contextmanager
+def _run(registry: Registry, table: LakeTable, plan: AdoptionPlan, request: AdoptRequest) -> Iterator[_Run]:
+    taken = [step for step in plan.steps if step.is_taken]
+    told = {"table": str(table.name), "directory": plan.walk.root, "files": len(taken), "rows": sum(s.row_count for s in taken)}
+    with registry.write() as tx:
+        run = _Run(run_id=add_run(tx, "adopt", actor=find_actor(request.actor), plan=told, table_id=table.table_id))
+    state, error = "failed", None
+    try:
+        yield run
+        state = "done"
+    except LakebedError as exc:
+        error = f"{exc.code}: {exc}"
+        raise
+    finally:
+        with registry.write() as tx:
+            finish_run(tx, run.run_id, state=state, result={"partitions": len(run.partition_ids), "error": error})
+
+
+def _prepare(registry: Registry, name: TableName, target: Target, request: AdoptRequest) -> LakeTable:
+    """The table as the plan wants it."""
+    assert target.schema is not None  # noqa: S101 - there are files
+    if target.table is None:
+        spec = TableSpec(
+            name=name,
+            schema=target.schema,
+            event_time=target.event_time,
+            partition_by=target.partition_by,
+            sort_by=tuple(request.sort_by),
+        )
+        return create_table(registry, spec)
+    if target.schema != target.table.schema:
+        wanted = target.schema
+        registry.transact(lambda tx: evolve_schema(tx, name, wanted), tables=[name])
+    return require_table(registry, name)
+
+
+# -- taking -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Taking:
+    registry: Registry
+    storage: Storage
+    place: Storage
+    table: LakeTable
+    request: AdoptRequest
+
+    @property
+    def partition_by(self) -> list[str]:
+        stored: list[str] = json.loads(self.table.metadata.partition_by)
+        return stored
+
+
+def _take_all(taking: _Taking, steps: Sequence[Step], run: _Run) -> None:
+    size = max(1, taking.request.batch_files)
+    for start in range(0, len(steps), size):
+        batch = steps[start : start + size]
+        if (partition_id := _take(taking, batch, run)) is not None:
+            run.partition_ids.append(partition_id)
+        if taking.request.progress is not None:
+            taking.request.progress(start + len(batch), len(steps))
+
+
+def _take(taking: _Taking, steps: Sequence[Step], run: _Run) -> int | None:
+    """One batch: intent, files, capture, one transaction; None when every file of it was refused after all."""
+    registry, storage, table = taking.registry, taking.storage, taking.table
+    _require_unswept(registry, storage, steps)
+    with open_writing(registry, storage, table, kind="adopt") as writing, kept_alive(registry, writing.operation.op_id, DEFAULT_LEASE_US):
+        captured, kept = _bring(taking, writing, steps, run)
+        if not captured:
+            return None
+        if writing.paths:
+            storage.sync_tree(writing.directory)
+        partition = partition_of(table, captured, insert_range=None, instance=taking.request.instance)
+        writing.published = publish_partition(registry, partition, writing.operation, guard=_remember(table, writing, kept))
+        return writing.published.partition_id
+
+
+def _require_unswept(registry: Registry, storage: Storage, steps: Sequence[Step]) -> None:
+    inside = [step.file.path for step in steps if storage.paths.holds(step.file.path)]
+    if swept := list_swept(registry, inside):
+        raise FileConflictError(swept[0], reason="a sweep queued it for deletion: copy it out of the warehouse and adopt the copy")
+
+
+def _remember(table: LakeTable, writing: Writing, steps: Sequence[Step]) -> Callable[[Transaction], None]:
+    """Under the table's lock: of two runs at once the second finds what the first has taken."""
+    sources = {
+        source_key(s.file.path): SourceStamp(size_bytes=s.file.size_bytes, modified_ns=s.file.modified_ns)
+        for s in steps
+        if s.how != IN_PLACE
+    }
+
+    def guard(tx: Transaction) -> None:
+        taken = list_adopted(tx, table.table_id).keys() & sources.keys()
+        if taken:
+            path = next(s.file.path for s in steps if source_key(s.file.path) in taken)
+            raise FileConflictError(path, reason="another run adopted it meanwhile; nothing of this batch was changed, run again")
+        if sources:
+            remember_adopted(tx, table.table_id, writing.operation.op_id, sources)
+
+    return guard
+
+
+def _bring(taking: _Taking, writing: Writing, steps: Sequence[Step], run: _Run) -> tuple[list[CapturedFile], list[Step]]:
+    """Rewritten files, then the others as they are: links and copies in the operation's directory, the rest where it lies."""
+    captured: list[CapturedFile] = []
+    kept: list[Step] = []
+    for step in (s for s in steps if s.how == REWRITE):
+        try:
+            captured += _rewrite(taking, writing, step)
+        except LakebedError as exc:
+            _give_up(taking, step, exc, run)
+        else:
+            kept.append(step)
+    whole = [s for s in steps if s.how != REWRITE]
+    paths = [step.file.path if step.how == IN_PLACE else _transfer(taking, writing, step, run) for step in whole]
+    return [*captured, *_capture(taking, paths)], [*kept, *whole]
+
+
+def _give_up(taking: _Taking, step: Step, error: LakebedError, run: _Run) -> None:
+    """Only reading all its rows could show it; without leave to skip, the batch is undone."""
+    if not taking.request.skip_refused:
+        raise AdoptionRefusedError(str(taking.table.name), files=((step.file.path, str(error)),)) from error
+    run.outcomes[step.file.path] = tell_step(replace(step, how=REFUSED, reason=str(error)))
+
+
+def _transfer(taking: _Taking, writing: Writing, step: Step, run: _Run) -> str:
+    target = writing.new_path()
+    if not bring_in(taking.storage, step.file.path, target, link=step.how == LINK) and step.how == LINK:
+        run.outcomes[step.file.path] = tell_step(replace(step, how=COPY))
+    return target
+
+
+def _capture(taking: _Taking, paths: Sequence[str]) -> Iterator[CapturedFile]:
+    wanted = wanted_of_foreign(taking.table, paths, taking.partition_by, adopt=True)
+    for answer in capture_foreign(taking.storage, paths, taking.table.schema, wanted=wanted):
+        if isinstance(answer, LakebedError):
+            raise answer
+        yield _place(taking, answer)
+
+
+def _place(taking: _Taking, captured: CapturedFile) -> CapturedFile:
+    return place_file(captured, taking.table, taking.partition_by, relative=taking.storage.paths.relative(captured.file.path))
+
+
+def _rewrite(taking: _Taking, writing: Writing, step: Step) -> list[CapturedFile]:
+    table = taking.table
+    recipe = Recipe(
+        shape=Shape(table.schema),
+        wanted=wanted_of_foreign(table, [step.file.path], taking.partition_by, adopt=True),
+        new_path=writing.new_path,
+        target_bytes=TARGET_BYTES,
+        compression=table.metadata.compression,
+        sort_by=tuple(table.schema.require(name).physical_name for name in json.loads(table.metadata.sort_by)),
+    )
+    with taking.place.open_input(step.file.path) as opened:
+        rows = ForeignRows(path=step.file.path, size_bytes=step.file.size_bytes, opened=opened, constants=step.constants)
+        return [_place(taking, captured) for captured in rewrite_foreign(taking.storage, rows, recipe)]
+
+
+# -- telling ----------------------------------------------------------------------------------
+
+
+def _tell(name: TableName, plan: AdoptionPlan, request: AdoptRequest, *, run: _Run | None = None) -> Adoption:
+    outcomes = run.outcomes if run is not None else {}
+    return Adoption(
+        table=str(name),
+        directory=plan.walk.root,
+        dry_run=request.dry_run,
+        creates_table=plan.target.table is None and plan.target.schema is not None,
+        columns=describe_columns(plan.target.schema) if plan.target.schema is not None else (),
+        partition_by=plan.target.partition_by,
+        files=Rows(AdoptedFile, (outcomes.get(file.path, file) for file in plan.list_files())),
+        skipped=plan.walk.skipped,
+        differences=plan.target.differences,
+        partition_ids=tuple(run.partition_ids) if run is not None else (),
+        run_id=run.run_id if run is not None else None,
+    )

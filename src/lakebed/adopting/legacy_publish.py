@@ -1,0 +1,80 @@
+"""Partitions of an older lake made live, a batch per transaction: all of it or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakebed.core import fingerprints
+from lakebed.core.partitions import NewPartition
+from lakebed.registry.legacy import import_operation, require_not_imported
+from lakebed.registry.operations import DEFAULT_LEASE_US, register_parts
+from lakebed.registry.publish import publish
+from lakebed.storage.intake import bring_in
+from lakebed.writing import kept_alive, new_op_id, open_writing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakebed.adopting.legacy_files import Prepared
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.publish import Published
+    from lakebed.registry.transaction import Transaction
+    from lakebed.storage.access import Storage
+    from lakebed.writing import Writing
+
+
+def publish_batch(
+    registry: Registry, storage: Storage, table: LakeTable, schema_hash: str, ready: Sequence[Prepared], *, link: bool
+) -> None:
+    """Files outside the warehouse come in under one intent, whose directory goes again if the transaction does not come about."""
+    if not any(_is_outside(storage, one) for one in ready):
+        _publish(registry, table, schema_hash, ready, None)
+        return
+    with open_writing(registry, storage, table, kind="import") as writing, kept_alive(registry, writing.operation.op_id, DEFAULT_LEASE_US):
+        moved = [_bring_in(storage, writing, one, link=link) if _is_outside(storage, one) else one for one in ready]
+        storage.sync_tree(writing.directory)
+        writing.published = _publish(registry, table, schema_hash, moved, writing)
+
+
+def _is_outside(storage: Storage, one: Prepared) -> bool:
+    return one.file is not None and not storage.paths.holds(one.file.path)
+
+
+def _bring_in(storage: Storage, writing: Writing, one: Prepared, *, link: bool) -> Prepared:
+    assert one.file is not None  # noqa: S101 - only files are brought in
+    path = writing.new_path()
+    bring_in(storage, one.file.path, path, link=link)
+    return replace(one, file=replace(one.file, path=path))
+
+
+def _publish(registry: Registry, table: LakeTable, schema_hash: str, ready: Sequence[Prepared], writing: Writing | None) -> Published:
+    operations = [import_operation(new_op_id(registry), one.planned.key) for one in ready]
+
+    def body(tx: Transaction) -> Published:
+        locked = tx.require(table.name)
+        require_not_imported(tx, table.table_id, [one.planned.key for one in ready])
+        done = [publish(tx, _partition(table, schema_hash, one), own) for one, own in zip(ready, operations, strict=True)]
+        if writing is not None:
+            register_parts(tx, locked, writing.operation, result=done[0].to_json())
+        return done[0]
+
+    # all of them or none: the last one's fate is everyone's
+    return registry.transact(body, tables=[table.name], op_id=operations[-1].op_id)
+
+
+def _partition(table: LakeTable, schema_hash: str, one: Prepared) -> NewPartition:
+    """The fingerprint follows from the key, so that every run of the import gives the same lake."""
+    row, content = one.planned.row, hashlib.sha256(str(one.planned.key).encode()).digest()
+    return NewPartition(
+        table=table.name,
+        schema_hash=schema_hash,
+        fingerprint=fingerprints.from_bytes(content) if one.file is not None else fingerprints.ZERO,
+        files=(one.file,) if one.file is not None else (),
+        instance=row.instance,
+        insert_range=one.planned.insert_range,
+        event_range=one.event_range if one.file is not None else None,
+        source_data_hash=row.source_data_hash,
+    )

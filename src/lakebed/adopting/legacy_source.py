@@ -1,0 +1,164 @@
+"""The only reader of an older lake's registry: PostgreSQL, one read-only snapshot, versions 2 to 5 of its schema."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from lakebed.core.errors import InvalidValueError, RegistryRefusedError, RegistryUnavailableError
+from lakebed.registry.postgres import first_line, hide_password, require_safe_transport, translate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+OLDEST, NEWEST = 2, 5
+_OWN_FOOTERS = 4  # from here on footers lie in a table of their own
+_FORMATS = 5  # from here on rows tell their format
+_TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema = ANY(current_schemas(false))"
+_NEEDED = frozenset({"lakehouse_partitions", "lakehouse_migration", "temporary_files"})
+_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+
+
+def _micros(column: str) -> str:
+    """Exact UTC microseconds; an infinite time is as good as none."""
+    return f"CASE WHEN isfinite({column}) THEN round(extract(epoch FROM {column})::numeric * 1000000)::bigint END"
+
+
+_PARTITIONS = f"""SELECT view_set_name, view_instance_id, {_micros("begin_insert_time")}, {_micros("end_insert_time")},
+{_micros("min_event_time")}, {_micros("max_event_time")}, {_micros("updated")}, file_path, COALESCE(file_size, 0),
+encode(COALESCE(file_schema_hash, ''), 'hex'), encode(source_data_hash, 'hex'), COALESCE(num_rows, -1), {{format}},
+min_event_time IS NOT NULL, max_event_time IS NOT NULL
+FROM lakehouse_partitions WHERE view_set_name = %s ORDER BY begin_insert_time, end_insert_time, view_instance_id, file_path"""
+_INLINE = "SELECT file_path, file_metadata, 1 FROM lakehouse_partitions WHERE view_set_name = %s AND file_path = ANY(%s) AND file_metadata IS NOT NULL"
+_SEPARATE = "SELECT file_path, metadata, {format} FROM partition_metadata WHERE file_path = ANY(%s)"
+_TEMPORARY = f"""SELECT file_path, max(COALESCE(file_size, 0)), max({_micros("expiration")}), count(*) FROM temporary_files
+WHERE file_path IS NOT NULL AND isfinite(expiration) GROUP BY file_path ORDER BY file_path"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegacyPartition:
+    """One row as it stands there, times in microseconds; what the row does not tell is None."""
+
+    view_set: str
+    instance: str
+    begin: int | None
+    end: int | None
+    min_event: int | None
+    max_event: int | None
+    updated: int | None
+    file_path: str | None
+    file_size: int
+    schema_hash: str
+    source_data_hash: str | None
+    num_rows: int
+    format_version: int
+    has_min_event: bool = True
+    has_max_event: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegacyFooter:
+    stored: bytes
+    format_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegacyTemporary:
+    """`times`: how often it was queued; the latest expiry is the one that counts."""
+
+    file_path: str
+    file_size: int
+    expiration: int
+    times: int
+
+
+class LegacySource:
+    """One snapshot of the old registry; nothing is ever written to it."""
+
+    def __init__(self, raw: psycopg.Connection[tuple[Any, ...]], shown_url: str, version: int) -> None:
+        self._raw, self.shown_url, self.version = raw, shown_url, version
+
+    def list_view_sets(self) -> list[str]:
+        rows = self._query("SELECT DISTINCT view_set_name FROM lakehouse_partitions WHERE view_set_name IS NOT NULL ORDER BY 1")
+        return [row[0] for row in rows]
+
+    def count_nameless(self) -> int:
+        return int(self._query("SELECT count(*) FROM lakehouse_partitions WHERE view_set_name IS NULL")[0][0])
+
+    def list_partitions(self, view_set: str) -> list[LegacyPartition]:
+        format_column = "COALESCE(partition_format_version, 1)" if self.version >= _FORMATS else "1"
+        return [_partition(row) for row in self._query(_PARTITIONS.format(format=format_column), (view_set,))]
+
+    def load_footers(self, view_set: str, paths: Sequence[str]) -> dict[str, LegacyFooter]:
+        """Stored footers by path; a path without one is left out."""
+        if not paths:
+            return {}
+        if self.version < _OWN_FOOTERS:
+            rows = self._query(_INLINE, (view_set, list(paths)))
+        else:
+            format_column = "partition_format_version" if self.version >= _FORMATS else "1"
+            rows = self._query(_SEPARATE.format(format=format_column), (list(paths),))
+        return {path: LegacyFooter(stored=bytes(stored), format_version=version) for path, stored, version in rows}
+
+    def list_temporary_files(self) -> list[LegacyTemporary]:
+        return [
+            LegacyTemporary(file_path=path, file_size=size, expiration=expiration, times=times)
+            for path, size, expiration, times in self._query(_TEMPORARY)
+        ]
+
+    def _query(self, sql: str, params: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        try:
+            return self._raw.execute(sql, params).fetchall()
+        except psycopg.Error as exc:
+            translate(exc, self.shown_url)
+
+
+@contextmanager
+def open_legacy(url: str, *, timeout_s: float = 30.0) -> Iterator[LegacySource]:
+    """Refuses what is no registry of a known version, before anything is read."""
+    if not url.startswith(("postgresql://", "postgres://")):
+        message = "the old registry is named as postgresql://user@host/database"
+        raise InvalidValueError(message)
+    require_safe_transport(url)
+    shown = hide_password(url)
+    try:
+        raw = psycopg.connect(url, connect_timeout=max(1, int(timeout_s)))
+    except psycopg.Error as exc:
+        message = f"the old registry {shown} does not answer: {first_line(exc)}"
+        raise RegistryUnavailableError(message) from None  # the driver's text may hold the password
+    try:
+        raw.execute(_SNAPSHOT)
+        yield LegacySource(raw, shown, _require_version(raw, shown))
+    finally:
+        with suppress(psycopg.Error):
+            raw.close()
+
+
+def _require_version(raw: psycopg.Connection[tuple[Any, ...]], shown: str) -> int:
+    try:
+        tables = {row[0] for row in raw.execute(_TABLES).fetchall()}
+        if missing := sorted(_NEEDED - tables):
+            message = f"{shown} is no registry of an older lake: it has no table {missing[0]}; nothing was changed"
+            raise RegistryRefusedError(message)
+        versions = [row[0] for row in raw.execute("SELECT version FROM lakehouse_migration").fetchall()]
+    except psycopg.Error as exc:
+        translate(exc, shown)
+    if len(versions) != 1 or not OLDEST <= versions[0] <= NEWEST:
+        found = versions[0] if len(versions) == 1 else f"{len(versions)} rows"
+        message = f"{shown} has the schema version {found}, known are {OLDEST} to {NEWEST}: migrate it with its own program first"
+        raise RegistryRefusedError(message)
+    if versions[0] >= _OWN_FOOTERS and "partition_metadata" not in tables:
+        message = f"{shown} says it is of version {versions[0]} but has no table partition_metadata: finish its migration first"
+        raise RegistryRefusedError(message)
+    return int(versions[0])
+
+
+def _partition(row: tuple[Any, ...]) -> LegacyPartition:
+    return LegacyPartition(
+        view_set=row[0], instance=row[1] or "", begin=row[2], end=row[3], min_event=row[4], max_event=row[5], updated=row[6],
+        file_path=row[7], file_size=row[8], schema_hash=row[9], source_data_hash=row[10], num_rows=row[11], format_version=row[12],
+        has_min_event=row[13], has_max_event=row[14],
+    )  # fmt: skip

@@ -1,0 +1,226 @@
+"""Astha as the registry sees it: how far each component has come, what was given up, what changes."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakebed.cli.terminal import (
+    EXIT_REFUSED,
+    URL,
+    WAREHOUSE,
+    AnyTable,
+    AsJson,
+    DryRun,
+    Limit,
+    TableName,
+    Url,
+    Warehouse,
+    opened,
+    out,
+    print_json,
+    print_table,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakebed.core.events import Event
+    from lakebed.core.rows import Row
+    from lakebed.lake import Lake
+
+astha = typer.Typer(help="Delivery of changes to the components.", no_args_is_help=True)
+
+_LANES = ("table", "component", "behind", "needs_refresh", "parked")
+_LETTERS = ("at", "component", "table", "seq", "attempts", "resolved", "error")
+_CHANGES = ("at", "table", "seq", "registry_table", "operation", "what")
+_FOLLOW_S = 1.0  # Astha's own sweep is as slow
+
+
+@astha.command("status")
+def status(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, as_json: AsJson = False) -> None:
+    """How far each component has come, and who runs them.
+
+    Example: lakebed astha status
+    """
+    from lakebed.registry.deliveries import read_standing  # noqa: PLC0415 - after the registry is there
+    from lakebed.registry.leases import find_holder  # noqa: PLC0415
+
+    with opened(registry, warehouse) as lake:
+        standing, holder = read_standing(lake.registry), find_holder(lake.registry, "astha")
+        names = _names(lake)
+    lanes = [
+        {
+            "table": names[table_id], "component": str(component), "behind": standing.ends.get(table_id, 0) - cursor.seq,
+            "needs_refresh": cursor.needs_refresh, "parked": (component, table_id) in standing.parked,
+        }
+        for (component, table_id), cursor in sorted(standing.cursors.items(), key=lambda item: (item[0][1], item[0][0]))
+        if table_id in names
+    ]  # fmt: skip
+    if as_json:
+        print_json({"holder": holder, "lanes": lanes})
+        return
+    out().print(f"run by {holder}" if holder else "nobody runs the components: keep a lake open, or `lakebed serve`")
+    print_table(_LANES, lanes, empty="no component has looked at a table yet")
+
+
+@astha.command("tail")
+def tail(
+    table: AnyTable = None,
+    registry: Url = URL,
+    warehouse: Warehouse = WAREHOUSE,
+    *,
+    limit: Limit = 20,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on until Ctrl-C; with --json one object per line")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """The last changes of a table, or of all.
+
+    Example: lakebed astha tail shop.orders --follow
+    """
+    with opened(registry, warehouse) as lake:
+        names = _names(lake) if table is None else {lake.table(table).table_id: table}
+        seen, found = _read_last(lake, names, limit=limit)
+        if as_json and not follow:
+            print_json(found)
+            return
+        _print_changes(found, as_json=as_json)
+        while follow:
+            time.sleep(_FOLLOW_S)
+            more = [_change(names[table_id], event) for table_id in names for event in _read_next(lake, table_id, seen)]
+            if more:
+                _print_changes(more, as_json=as_json)
+
+
+@astha.command("dead-letters")
+def dead_letters(
+    table: AnyTable = None,
+    registry: Url = URL,
+    warehouse: Warehouse = WAREHOUSE,
+    *,
+    resolved: Annotated[bool, typer.Option("--resolved", help="those too that a refresh made good")] = False,
+    limit: Limit = 1000,
+    as_json: AsJson = False,
+) -> None:
+    """Changes that a component gave up.
+
+    Example: lakebed astha dead-letters --json
+    """
+    from lakebed.registry.deliveries import list_dead_letters  # noqa: PLC0415 - after the registry is there
+
+    with opened(registry, warehouse) as lake:
+        table_id = None if table is None else lake.table(table).table_id
+        letters, names = list_dead_letters(lake.registry, table_id=table_id, open_only=not resolved, limit=limit), _names(lake)
+    found = [
+        {
+            "at": x.at, "component": str(x.component), "table": names.get(x.table_id), "table_id": x.table_id, "seq": x.seq,
+            "attempts": x.attempts, "resolved": x.resolved_at is not None, "error": x.error,
+        }
+        for x in letters
+    ]  # fmt: skip
+    if as_json:
+        print_json(found)
+    else:
+        print_table(_LETTERS, found, empty="no dead letter")
+
+
+@astha.command("retry")
+def retry(
+    component: Annotated[str, typer.Argument(help="such as iceberg_updater")],
+    table: TableName,
+    registry: Url = URL,
+    warehouse: Warehouse = WAREHOUSE,
+    *,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take a parked table up again.
+
+    Example: lakebed astha retry iceberg_updater shop.orders
+    """
+    from lakebed.core.errors import InvalidValueError  # noqa: PLC0415 - only here
+    from lakebed.core.events import Component  # noqa: PLC0415
+    from lakebed.registry.deliveries import list_parked, request_retry  # noqa: PLC0415
+
+    with opened(registry, warehouse) as lake:
+        if component not in set(Component):
+            message = f"there is no component {component!a}: the components are {', '.join(Component)}"
+            raise InvalidValueError(message)
+        wanted = Component(component), lake.table(table).table_id
+        parked = wanted in list_parked(lake.registry)
+        asked = parked if dry_run else request_retry(lake.registry, *wanted)
+    if as_json:
+        print_json({"component": component, "table": table, "dry_run": dry_run, "asked": asked and not dry_run, "parked": parked})
+    else:
+        will = "would" if dry_run else "will"
+        out().print(f"{component} {will} try {table} again" if asked else f"{component} is not parked on {table}")
+    if not asked:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _names(lake: Lake) -> dict[int, str]:
+    return {row.id: f"{row.database}.{row.name}" for row in lake.list_tables()}
+
+
+def _read_last(lake: Lake, names: dict[int, str], *, limit: int) -> tuple[dict[int, int], list[dict[str, Any]]]:
+    """The newest changes in the order of time, and where each journal ends."""
+    from lakebed.registry.journal import read_bounds, read_changes  # noqa: PLC0415 - after the registry is there
+
+    with lake.registry.read() as reader:
+        ends = {table_id: end for table_id, end in read_bounds(reader).items() if table_id in names}
+        events = [
+            event
+            for table_id, (last, purged) in ends.items()
+            for event in read_changes(reader, table_id, after=max(purged, last - limit), limit=limit)
+        ]
+    events.sort(key=lambda event: (event.timestamp, event.table_id, event.sequence))
+    seen = {table_id: last for table_id, (last, _) in ends.items()}
+    return seen, [_change(names[event.table_id], event) for event in events[-limit:]]
+
+
+def _read_next(lake: Lake, table_id: int, seen: dict[int, int]) -> Iterable[Event[Row]]:
+    from lakebed.core.errors import JournalGapError  # noqa: PLC0415
+    from lakebed.registry.journal import read_changes  # noqa: PLC0415
+
+    try:
+        events = read_changes(lake.registry, table_id, after=seen[table_id])
+    except JournalGapError as exc:  # purged faster than it was looked at
+        seen[table_id] = exc.found - 1
+        return []
+    if events:
+        seen[table_id] = events[-1].sequence
+    return events
+
+
+def _change(table: str, event: Event[Row]) -> dict[str, Any]:
+    return {
+        "at": event.timestamp, "table": table, "seq": event.sequence, "registry_table": str(event.table), "operation": str(event.operation),
+        "what": _tell(event.data),
+    }  # fmt: skip
+
+
+def _tell(row: Row) -> str:
+    """What a person knows the row by."""
+    from lakebed.core.rows import TableFiles, TableMetadata, Tables, TableSnapshots, TableStats  # noqa: PLC0415
+
+    match row:
+        case TableFiles():
+            return f"{row.file_name} {row.row_count:,} rows{' retired' if row.retired_seq is not None else ''}"
+        case TableSnapshots():
+            return f"snapshot {row.snapshot_id} {row.operation}"
+        case TableMetadata():
+            return f"version {row.schema_version} {row.standing}"
+        case TableStats():
+            return f"{row.partition_path or 'unpartitioned'}: {row.row_count:,} rows in {row.file_count:,} files"
+        case Tables():
+            return f"{row.row_count:,} rows, group {row.committed_group} of {row.last_group}, {row.state}"
+
+
+def _print_changes(changes: list[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        for change in changes:
+            print_json(change)
+    else:
+        print_table(_CHANGES, changes, empty="no change is kept")

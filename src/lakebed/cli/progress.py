@@ -1,0 +1,42 @@
+"""A bar with rate and remaining time while long work runs, on standard error, and only where somebody watches."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.progress import Task
+
+
+class _Rate(ProgressColumn):
+    """Per second, or per minute where that is less than one."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        if not speed:
+            return Text("")
+        return Text(f"{speed:,.1f}/s" if speed >= 1 else f"{speed * 60:,.1f}/min", style="progress.data.speed")
+
+
+@contextmanager
+def bar(what: str, *, total: int | None = None, console: Console | None = None) -> Iterator[Callable[..., None]]:
+    """Gives `tell(done, total)`; `total` may be left out where it was known before. Silent when standard error is piped."""
+    where = console or Console(stderr=True, highlight=False)
+    shown = Progress(
+        TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), _Rate(), TimeElapsedColumn(), TimeRemainingColumn(),
+        console=where, transient=True, disable=not where.is_terminal,
+    )  # fmt: skip
+    with shown:
+        task = shown.add_task(what, total=total)
+
+        def tell(done: int, total: int | None = None) -> None:
+            shown.update(task, completed=done, total=total)  # None leaves it as it was
+
+        yield tell

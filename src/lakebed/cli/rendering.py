@@ -1,0 +1,124 @@
+"""How results look: JSON for programs, tables that fit the terminal for people."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lakebed.core.results import Rows
+
+_LONGEST_GROUPED = 10**15
+_PIPED_WIDTH = 10_000  # a file has no width: what is cut there cannot be found by a search
+_LEAST_FOLDED = 24
+_GAP = 2
+# Columns of the registry under the names that people use
+_HEADS = {
+    "view_set_name": "table",
+    "view_instance_id": "instance",
+    "begin_insert_time": "begin",
+    "end_insert_time": "end",
+    "num_rows": "rows",
+    "row_count": "rows",
+    "file_count": "files",
+    "partition_count": "partitions",
+    "file_size": "bytes",
+    "size_bytes": "bytes",
+    "total_size": "bytes",
+    "file_path": "path",
+    "is_current": "current",
+    "schema_version": "version",
+}
+
+
+def out() -> Console:
+    is_free = "COLUMNS" not in os.environ and not sys.stdout.isatty()
+    return Console(highlight=False, width=_PIPED_WIDTH if is_free else None)
+
+
+def print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, default=_plain))
+
+
+def print_rows(rows: Rows[Any], *, as_json: bool, columns: Sequence[str] = (), empty: str = "nothing there") -> None:
+    """All columns as JSON, whose keys are the rows' own names; `columns` of them as a table for people."""
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    shown = columns or rows.columns
+    print_table(shown, [{name: getattr(row, name) for name in shown} for row in rows], empty=empty)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Mapping[str, object]], *, empty: str = "nothing there") -> None:
+    """One line per row where the terminal is wide enough, with long texts folded; else one line per value."""
+    console, cells = out(), [[show(row[name]) for name in columns] for row in rows]
+    if not cells:
+        console.print(empty)
+        return
+    heads = [_HEADS.get(name, name) for name in columns]
+    widths = [max(cell_len(text) for text in column) for column in zip(heads, *cells, strict=True)]
+    needed = sum(min(width, _LEAST_FOLDED) if width > _LEAST_FOLDED else width for width in widths) + _GAP * (len(widths) + 1)
+    if needed <= console.width:
+        console.print(_as_table(heads, widths, cells))
+    else:
+        _print_records(console, heads, cells)
+
+
+def show(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else ""
+        case int() if abs(value) < _LONGEST_GROUPED:  # ids of snapshots are no amounts
+            return f"{value:,}"
+        case float():
+            return f"{value:,.1f}"
+        case datetime():
+            return f"{value:%F %T}"
+        case _:
+            return str(value)
+
+
+def _as_table(heads: Sequence[str], widths: Sequence[int], cells: Sequence[Sequence[str]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, _GAP, 0, 0), show_edge=False)
+    for number, (head, width) in enumerate(zip(heads, widths, strict=True)):
+        is_amount = all(_is_amount(row[number]) for row in cells)
+        is_short = width <= _LEAST_FOLDED
+        table.add_column(head, justify="right" if is_amount else "left", no_wrap=is_short, overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _print_records(console: Console, heads: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    """A blank line between two rows; nothing is cut, long values go on in the next line."""
+    margin = max(map(cell_len, heads)) + _GAP
+    for number, row in enumerate(cells):
+        grid = Table.grid(padding=(0, 0))
+        grid.add_column(width=margin, no_wrap=True, style="bold")
+        grid.add_column(overflow="fold")
+        for head, text in zip(heads, row, strict=True):
+            grid.add_row(head, Text(text))
+        console.print(*([""] if number else []), grid, sep="\n")
+
+
+def _is_amount(text: str) -> bool:
+    return not text or text.replace(",", "").replace(".", "", 1).lstrip("-").isdigit()
+
+
+def _plain(value: object) -> str:
+    return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else str(value)

@@ -1,0 +1,127 @@
+"""Setting a lake up, keeping its registry up to date, and where settings come from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+
+from lakebed.cli.terminal import (
+    EXIT_DRIFT,
+    URL,
+    WAREHOUSE,
+    AsJson,
+    DryRun,
+    Url,
+    Warehouse,
+    errors,
+    opened,
+    out,
+    print_json,
+    print_table,
+)
+
+if TYPE_CHECKING:
+    from lakebed.registry.footers import FooterUpgrade
+
+config = typer.Typer(help="Settings.", no_args_is_help=True)
+
+
+def init(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, as_json: AsJson = False) -> None:
+    """Create a registry and a warehouse, or say that they are there.
+
+    Example: lakebed init --registry sqlite:///lake.db
+    """
+    with opened(registry, warehouse, create=True) as lake:
+        where, root, tables = lake.registry.backend.shown_url, lake.storage.paths.root, len(lake.list_tables())
+    if as_json:
+        print_json({"registry": where, "warehouse": root, "tables": tables})
+    else:
+        out().print(f"registry {where} and warehouse {root} are ready", soft_wrap=True)
+
+
+def demo(*, as_json: AsJson = False) -> None:
+    """Walk through everything that is there, on real files in a temporary directory.
+
+    Example: lakebed demo
+    """
+    from lakebed.cli.demo import run_demo  # noqa: PLC0415 - brings pyarrow
+
+    clean = run_demo(Console(stderr=True, highlight=False) if as_json else out())
+    if as_json:
+        print_json({"clean": clean})
+    if not clean:
+        raise typer.Exit(EXIT_DRIFT)
+
+
+def migrate(registry: Url = URL, *, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Bring an older registry up to date; can be interrupted and run again.
+
+    Example: lakebed migrate --dry-run
+    """
+    from lakebed.registry.migrate import list_pending, migrate_registry  # noqa: PLC0415 - brings Alembic
+
+    with errors():
+        applied = list_pending(registry) if dry_run else migrate_registry(registry)
+    if as_json:
+        print_json({"dry_run": dry_run, "revisions": applied})
+    elif applied:
+        out().print(f"{'would apply' if dry_run else 'applied'} {', '.join(applied)}")
+    else:
+        out().print("the registry is up to date")
+
+
+def migrate_footers(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Upgrade stored footers of format version 1 in bounded batches; can be run again.
+
+    Example: lakebed migrate-footers --dry-run
+    """
+    from lakebed.registry.footers import count_old_footers  # noqa: PLC0415 - brings pyarrow
+    from lakebed.registry.footers import migrate_footers as upgrade  # noqa: PLC0415
+
+    with opened(registry, warehouse) as lake:
+        waiting = count_old_footers(lake.registry)
+        done = None if dry_run else upgrade(lake.registry)
+    if done is not None:
+        _render_upgrade(done, as_json=as_json)
+    elif as_json:
+        print_json({"dry_run": True, "upgraded": waiting, "skipped": 0, "failed": {}})
+    else:
+        out().print(f"would upgrade {waiting:,} footers")
+
+
+@config.command("show")
+def show_config(*, as_json: AsJson = False) -> None:
+    """Every setting, its value and where it came from.
+
+    Example: lakebed config show
+    """
+    from lakebed.registry.postgres import hide_password  # noqa: PLC0415 - brings psycopg
+    from lakebed.settings import load_settings  # noqa: PLC0415
+
+    with errors():
+        origins = load_settings().origins
+    found = [
+        {
+            "setting": one.name,
+            "value": hide_password(one.value) if one.name == "registry_url" and one.value else one.value,
+            "origin": one.origin,
+        }
+        for one in origins
+    ]
+    if as_json:
+        print_json(found)
+    else:
+        print_table(("setting", "value", "origin"), found)
+
+
+def _render_upgrade(done: FooterUpgrade, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"dry_run": False, "upgraded": done.upgraded, "skipped": done.skipped, "failed": done.failed})
+    else:
+        out().print(f"{done.upgraded} upgraded, {done.skipped} skipped, {len(done.failed)} failed")
+        for path, reason in done.failed.items():
+            out().print(f"  {path}: {reason}", style="red", markup=False, soft_wrap=True)
+    if done.failed:
+        raise typer.Exit(EXIT_DRIFT)

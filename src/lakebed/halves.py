@@ -1,0 +1,115 @@
+"""What needs both halves of a lake, registry and warehouse, and no Spark; heavy libraries are imported by the call that needs them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Unpack
+
+from lakebed import admin, writing
+from lakebed.core.errors import InvalidValueError
+from lakebed.core.names import TableName
+from lakebed.core.schema import Schema
+from lakebed.core.times import TimeRange
+from lakebed.parquet.arrow_schema import from_arrow
+from lakebed.registry.lake_tables import require_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+    from datetime import datetime, timedelta
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from lakebed.adopting import Adoption, AdoptOptions, ImportOptions, LegacyImport
+    from lakebed.check import CheckReport
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.publish import Published
+    from lakebed.repairing import RepairOptions, RepairResult
+    from lakebed.storage.access import Storage
+    from lakebed.writing import RegisterOptions
+
+
+def schema_of(name: str, schema: Schema | pa.Schema | None, like: DataFrame | None) -> Schema:
+    """Of a new table: given, in Arrow's words (ids in the order of its columns), or that of a DataFrame."""
+    if (schema is None) == (like is None):
+        message = f"{name}: give either a schema or `like`, a DataFrame"
+        raise InvalidValueError(message)
+    if like is not None:
+        from lakebed.pipeline.insert import schema_like
+
+        return schema_like(like)
+    return schema if isinstance(schema, Schema) else from_arrow(schema)
+
+
+def open_writing(registry: Registry, storage: Storage, name: str) -> AbstractContextManager[writing.Writing]:
+    """Without Spark: `with lake.writing("db.t") as w:` write files to `w.new_path()`, then `w.publish()`."""
+    return writing.open_writing(registry, storage, require_table(registry, TableName.parse(name)))
+
+
+def register_files(
+    registry: Registry,
+    storage: Storage,
+    name: str,
+    paths: Sequence[str],
+    *,
+    insert_begin: datetime | None = None,
+    insert_end: datetime | None = None,
+    **options: Unpack[RegisterOptions],
+) -> Published:
+    """Publish Parquet files that others wrote into the warehouse, parsed in a disposable process."""
+    wanted = TimeRange.maybe(insert_begin, insert_end)
+    table = require_table(registry, TableName.parse(name))
+    return writing.register_files(registry, storage, table, paths, insert_range=wanted, **options)
+
+
+def drop_table(
+    registry: Registry, storage: Storage, name: str, *, dry_run: bool = True, **options: Unpack[admin.DropOptions]
+) -> admin.Drop:  # fmt: skip
+    """Hide the table from every reader and engine and retire all it holds; the name is free at once, its files go after their grace."""
+    from lakebed.iceberg.dropping import forget_table
+
+    done = admin.drop_table(registry, name, dry_run=dry_run, **options)
+    if not dry_run:
+        forget_table(registry, storage, TableName.parse(name), done.table_id)
+    return done
+
+
+def adopt(registry: Registry, storage: Storage, directory: str, table: str, **options: Unpack[AdoptOptions]) -> Adoption:
+    """Make a table of a directory of Parquet, or add its files to one; run again, it adds what is new. `dry_run=True` says how."""
+    from lakebed.adopting import AdoptRequest
+    from lakebed.adopting import adopt as take
+
+    return take(registry, storage, table, directory, AdoptRequest(**options))
+
+
+def import_legacy(registry: Registry, storage: Storage, url: str, **options: Unpack[ImportOptions]) -> LegacyImport:
+    """Take over an older lake from its PostgreSQL registry; a dry run unless `dry_run=False`. Killed anywhere, a second run finishes."""
+    from lakebed.adopting import ImportRequest
+    from lakebed.adopting import import_legacy as take
+
+    return take(registry, storage, url, ImportRequest(**options))
+
+
+def repair(registry: Registry, storage: Storage, table: str | None = None, **options: Unpack[RepairOptions]) -> RepairResult:
+    """Mend what `check` finds, as far as a program can; with `how` one Iceberg table. A preview unless `dry_run=False`."""
+    from lakebed.repairing import repair as mend
+
+    return mend(registry, storage, table, **options)
+
+
+def sweep_orphans(
+    registry: Registry, storage: Storage, *, older_than: timedelta = admin.DEFAULT_AGE, dry_run: bool = True
+) -> admin.Sweep:  # fmt: skip
+    """Find files that no table, queue, open operation or snapshot knows; unless it is a preview, queue them for deletion."""
+    from lakebed.iceberg.reach import find_needed
+
+    needed = partial(find_needed, registry, storage)
+    return admin.sweep_orphans(registry, storage, find_needed=needed, older_than=older_than, dry_run=dry_run)
+
+
+def check(registry: Registry, storage: Storage, *, deep: bool = False) -> CheckReport:
+    """The independent checker: registry, files, footers and journal against each other."""
+    from lakebed.check import check as compare
+
+    return compare(registry, storage, deep=deep)

@@ -1,0 +1,41 @@
+"""Taking a dropped table out of the catalog, so that no engine finds it any more."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from lakebed.core.errors import CorruptionError, FileMissingError
+from lakebed.iceberg.catalog import open_catalog
+from lakebed.iceberg.metadata import TABLE_ID
+from lakebed.iceberg.opening import TableOpener
+from lakebed.registry.lake_tables import find_table
+
+if TYPE_CHECKING:
+    from lakebed.core.names import TableName
+    from lakebed.iceberg.catalog import LakeCatalog
+    from lakebed.registry.engine import Registry
+    from lakebed.storage.access import Storage
+
+
+def forget_table(registry: Registry, storage: Storage, name: TableName, table_id: int) -> bool:
+    """Remove the pointer of a table that the registry has dropped; False when there is none, or it is another table's by now.
+
+    Whoever opened the table before reads on until the grace of its files ends.
+    """
+    with closing(open_catalog(registry, storage)) as catalog:
+        pointer = catalog.find_pointer(name)
+        if pointer is None or not _is_ours(registry, storage, catalog, name, table_id):
+            return False
+        return catalog.forget(name, old=pointer.location, epoch=catalog.raise_fence(name))
+
+
+def _is_ours(registry: Registry, storage: Storage, catalog: LakeCatalog, name: TableName, table_id: int) -> bool:
+    """By its metadata; where that cannot be read, by there being no other table of the name."""
+    try:
+        base = TableOpener(registry, storage, catalog).find(name)
+    except (FileMissingError, CorruptionError):
+        base = None
+    if base is None:
+        return find_table(registry, name) is None
+    return base.metadata.properties.get(TABLE_ID) == str(table_id)

@@ -1,0 +1,52 @@
+"""What a task tells, and how one table's failure is kept from the others."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakebed.core.errors import LakebedError
+from lakebed.core.secrets import hide_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+logger = logging.getLogger(__name__)
+
+_MOST_SHOWN = 20
+
+
+class StoppedError(Exception):
+    """The service is to end: whatever runs is left as after a crash, and the next process goes on with it. Never leaves maintenance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Figures for the run's row; with problems the run has failed, though everything else of it was done."""
+
+    result: Mapping[str, Any] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.problems)
+
+    def to_result(self) -> dict[str, Any]:
+        told = dict(self.result)
+        if self.problems:
+            told |= {"error": hide_secrets("; ".join(self.problems[:_MOST_SHOWN])), "problems": len(self.problems)}
+        return told
+
+
+@contextmanager
+def isolated(what: str, problems: list[str]) -> Iterator[None]:
+    """An error of this one is noted, and the next goes on."""
+    try:
+        yield
+    except LakebedError as exc:
+        problems.append(f"{what}: {exc.code}: {exc}")
+        logger.warning(
+            "a part of a task failed; the others go on", extra={"action": "task", "what": what, "code": exc.code, "reason": str(exc)}
+        )

@@ -1,0 +1,74 @@
+"""What grows old: partitions by their table's own retention, views before what they were built from, and snapshots."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from lakebed import admin
+from lakebed.core.names import TableName
+from lakebed.core.policies import parse_retire_after
+from lakebed.maintenance.reports import Report, isolated
+from lakebed.registry.lake_tables import list_tables, require_table
+from lakebed.registry.view_sets import list_definitions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakebed.maintenance.workplace import Workplace
+    from lakebed.registry.lake_tables import LakeTable
+
+
+def retire_expired(place: Workplace) -> Report:
+    """Tables with a retention of their own. Views go first: one that is expired itself must not look stale for want of its source."""
+    sums: Counter[str] = Counter()
+    problems: list[str] = []
+    for table in list_views_first(place):
+        if place.cancelled():
+            break
+        with isolated(str(table.name), problems):
+            if (after_us := parse_retire_after(table.metadata.properties)) is None:
+                continue
+            after = timedelta(microseconds=after_us)
+            done = admin.retire_expired_partitions(place.registry, after, str(table.name), dry_run=False, actor=place.actor)
+            sums.update({"tables": 1, **done.totals()})
+    return Report(result=dict(sums), problems=tuple(problems))
+
+
+def expire_snapshots(place: Workplace) -> Report:
+    """Wishes for every table, also where no event and no tick of the snapshotter came by; the updater carries them out."""
+    wished = 0
+    problems: list[str] = []
+    for row in list_tables(place.registry):
+        if place.cancelled():
+            break
+        name = TableName(row.database, row.name)
+        with isolated(str(name), problems):
+            wished += len(admin.expire_snapshots(place.registry, str(name), dry_run=False, actor=place.actor).snapshots)
+    return Report(result={"wished": wished}, problems=tuple(problems))
+
+
+def list_views_first(place: Workplace) -> list[LakeTable]:
+    """Every table before all that it reads."""
+    names = [TableName(row.database, row.name) for row in list_tables(place.registry)]
+    with place.registry.read() as reader:
+        reads = list_definitions(reader)
+    return [require_table(place.registry, name) for name in order_readers_first(names, reads)]
+
+
+def order_readers_first(names: Sequence[TableName], reads: Mapping[TableName, frozenset[TableName]]) -> list[TableName]:
+    """Depth first, reversed: definitions have no cycles."""
+    ordered: dict[TableName, None] = {}
+
+    def visit(name: TableName) -> None:
+        if name in ordered:
+            return
+        for other in sorted(reads.get(name, frozenset())):
+            visit(other)
+        ordered[name] = None
+
+    for name in sorted(names):
+        visit(name)
+    known = set(names)
+    return [name for name in reversed(ordered) if name in known]

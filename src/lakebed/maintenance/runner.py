@@ -1,0 +1,230 @@
+"""The runner: two threads that carry out what is due or asked for, while this process holds the lease."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from lakebed.admin.requests import MATERIALIZE, REGENERATE
+from lakebed.core.errors import LakebedError, LeaseLostError
+from lakebed.core.secrets import hide_secrets
+from lakebed.core.tasks import Task
+from lakebed.maintenance.reports import Report, StoppedError
+from lakebed.maintenance.schedule import Due, due_tasks, first_windows
+from lakebed.maintenance.tasks import TASKS
+from lakebed.maintenance.views import carry_out_request
+from lakebed.registry.operations import list_expired_operations
+from lakebed.registry.schedules import (
+    begin_requested,
+    begin_window,
+    end_requested,
+    end_window,
+    list_requested,
+    read_windows,
+    set_windows,
+    take_over,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakebed.maintenance.schedule import Schedule
+    from lakebed.maintenance.workplace import Workplace
+    from lakebed.registry.leases import Lease
+    from lakebed.registry.schedules import KeptWindow, RequestedWork
+
+logger = logging.getLogger(__name__)
+
+REQUESTED = "requested"  # how work that somebody asked for is counted
+LOOK_S = 1.0
+MAX_ATTEMPTS = 3  # at requested work that ends the process
+_JOBS = (MATERIALIZE, REGENERATE)
+# What builds views may take hours: the rest does not wait for it
+_BUILDING = frozenset({Task.MATERIALIZE, Task.MERGE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTally:
+    """Of one task, since this process started; `succeeded_at` is the registry's memory, in microseconds."""
+
+    runs: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+    running: bool = False
+    succeeded_at: int | None = None
+    error: str = ""
+    result: Mapping[str, object] = field(default_factory=dict)
+
+
+class Runner:
+    """Only the holder of the lease runs anything, and asks before each task whether it still is."""
+
+    def __init__(
+        self,
+        place: Workplace,
+        schedule: Schedule,
+        *,
+        lease: Callable[[], Lease | None],
+        on_report: Callable[[str, Report, float], None] = lambda *_: None,
+        look_s: float = LOOK_S,
+        tasks: Mapping[Task, Callable[[Workplace], Report]] = TASKS,
+    ) -> None:
+        self._stopping = threading.Event()
+        self._place = replace(place, cancelled=self._stopping.is_set)
+        self._tasks, self.schedule, self._lease, self._on_report, self._look_s = tasks, schedule, lease, on_report, look_s
+        self._guard, self._settling = threading.Lock(), threading.Lock()
+        self._must_recover = False
+        self._tallies: dict[str, TaskTally] = {}
+        self._own: set[int] = set()
+        self._epoch: int | None = None
+        lanes = {"upkeep": set(Task) - _BUILDING, "views": set(_BUILDING)}
+        self._threads = [
+            threading.Thread(target=self._work, args=(name, tasks), name=f"lakebed-{name}", daemon=True) for name, tasks in lanes.items()
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, timeout_s: float) -> bool:
+        """Whether every task under way has ended within the timeout; one that has not is taken up by the next process."""
+        self._stopping.set()
+        deadline = time.monotonic() + timeout_s
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def tallies(self) -> dict[str, TaskTally]:
+        """By task, and under `requested` what somebody asked for."""
+        with self._guard:
+            return {name: self._tallies.get(name, TaskTally()) for name in (*Task, REQUESTED)}
+
+    def run_due(self, tasks: frozenset[Task] = frozenset(Task)) -> list[Task]:
+        """Carry out, in this thread, what is due of these tasks, each once at most; those that ran."""
+        ran: list[Task] = []
+        while not self._stopping.is_set() and (lease := self._lease()) is not None:
+            self._settle_in(lease)
+            due = self._find_due(lease, tasks.difference(ran))
+            if due is None:
+                break
+            self._run(lease, due)
+            ran.append(due.task)
+        return ran
+
+    def run_requested(self) -> int:
+        """Carry out, in this thread, what was asked for; how many."""
+        done = 0
+        while not self._stopping.is_set() and (lease := self._lease()) is not None:
+            self._settle_in(lease)
+            waiting = list_requested(self._place.registry, _JOBS)
+            if not waiting:
+                break
+            done += self._carry_out(lease, waiting[0])
+        return done
+
+    # -- one thread each ----------------------------------------------------------------------
+
+    def _work(self, name: str, tasks: set[Task]) -> None:
+        while not self._stopping.wait(self._look_s):
+            try:
+                self.run_due(frozenset(tasks))
+                if name == "views":
+                    self.run_requested()
+            except StoppedError:
+                return
+            except LakebedError as exc:  # the registry is away, or the lease: the next look tells
+                logger.warning("maintenance has to wait", extra={"action": "maintenance", "code": exc.code, "reason": str(exc)})
+
+    def _settle_in(self, lease: Lease) -> None:
+        """Once per lease: what the holder before left open is not running any more, and writers may have died with it."""
+        with self._settling:
+            if self._epoch == lease.epoch:
+                return
+            with self._guard:
+                own = sorted(self._own)
+            take_over(self._place.registry, lease, jobs=_JOBS, own=own)
+            self._epoch = lease.epoch
+            self._must_recover = self.schedule[Task.RECOVER].cron is not None and bool(list_expired_operations(self._place.registry))
+
+    def _find_due(self, lease: Lease, tasks: frozenset[Task]) -> Due | None:
+        registry = self._place.registry
+        now, last = registry.now(), read_windows(registry)
+        chosen = {task: table for task, table in self.schedule.items() if task in tasks}
+        if new := first_windows(now, last, chosen):
+            set_windows(registry, lease, new)
+            last = read_windows(registry)
+        self._remember(last)
+        due = due_tasks(now, last, chosen)
+        if self._must_recover and Task.RECOVER in chosen:
+            self._must_recover = False
+            return Due(task=Task.RECOVER, window=last[Task.RECOVER].window)
+        return due[0] if due else None
+
+    def _remember(self, last: Mapping[str, KeptWindow]) -> None:
+        with self._guard:
+            for name, kept in last.items():
+                self._tallies[name] = replace(self._tallies.get(name, TaskTally()), succeeded_at=kept.succeeded_at)
+
+    def _run(self, lease: Lease, due: Due) -> None:
+        registry = self._place.registry
+        run_id = begin_window(registry, lease, due.task, window=due.window, tries=due.tries, actor=self._place.actor)
+        report = self._count(due.task, run_id, lambda: self._tasks[due.task](self._place))
+        end_window(registry, due.task, run_id, failed=report.failed, result=report.to_result())
+
+    def _carry_out(self, lease: Lease, work: RequestedWork) -> bool:
+        registry = self._place.registry
+        if not begin_requested(registry, lease, work):
+            return False
+        if work.attempts >= MAX_ATTEMPTS:
+            report = Report(problems=(f"given up: the service ended {work.attempts} times in the middle of it",))
+        else:
+            report = self._count(REQUESTED, work.run_id, lambda: carry_out_request(self._place, work))
+        end_requested(registry, work.run_id, failed=report.failed, result=report.to_result())
+        return True
+
+    def _count(self, name: str, run_id: int, work: Callable[[], Report]) -> Report:
+        """Whatever goes wrong in a task stays with it."""
+        self._note(name, run_id, running=True)
+        began = time.monotonic()
+        try:
+            report = work()
+        except (LeaseLostError, StoppedError):
+            raise
+        except Exception as exc:
+            logger.exception("a task failed", extra={"action": "task", "task": name, "run": run_id})
+            code = exc.code if isinstance(exc, LakebedError) else type(exc).__name__
+            report = Report(problems=(f"{code}: {exc}",))
+        finally:
+            self._note(name, run_id, running=False)
+        seconds = time.monotonic() - began
+        self._add(name, report, seconds)
+        extra = {"action": "task", "task": name, "run": run_id, "failed": report.failed, "seconds": round(seconds, 3), **_plain(report)}
+        logger.info("a task ended", extra=extra)
+        self._on_report(name, report, seconds)
+        return report
+
+    def _note(self, name: str, run_id: int, *, running: bool) -> None:
+        with self._guard:
+            (self._own.add if running else self._own.discard)(run_id)
+            self._tallies[name] = replace(self._tallies.get(name, TaskTally()), running=running)
+
+    def _add(self, name: str, report: Report, seconds: float) -> None:
+        error = hide_secrets("; ".join(report.problems))
+        with self._guard:
+            old = self._tallies.get(name, TaskTally())
+            self._tallies[name] = replace(
+                old,
+                runs=old.runs + 1,
+                failures=old.failures + report.failed,
+                seconds=old.seconds + seconds,
+                error=error,
+                result=dict(report.result),
+            )
+
+
+def _plain(report: Report) -> dict[str, object]:
+    return {"result": dict(report.result)} | ({"problems": "; ".join(report.problems)} if report.problems else {})

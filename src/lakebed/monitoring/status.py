@@ -1,0 +1,42 @@
+"""The service as one JSON object: what it runs, how far it is, and what comes next."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from lakebed.core.times import from_micros
+
+if TYPE_CHECKING:
+    from lakebed.astha import AsthaStatus
+    from lakebed.maintenance.runner import Runner
+
+
+def describe_astha(status: AsthaStatus) -> dict[str, Any]:
+    """Keys are the names of the status itself."""
+    told = asdict(status)
+    told["components"] = {str(one.pop("component")): {**one, "breaker": str(one["breaker"])} for one in told["components"]}
+    return told
+
+
+def describe_tasks(runner: Runner, *, now: int) -> dict[str, Any]:
+    """Per task: when it runs, how it went in this process, and when it last went well in any."""
+    told: dict[str, Any] = {}
+    for name, tally in runner.tallies().items():
+        table = next((one for task, one in runner.schedule.items() if task == name), None)
+        told[name] = {
+            "schedule": None if table is None else table.cron or "off",
+            "next": None if table is None else _moment(table.find_next(now)),
+            "last_success": _moment(tally.succeeded_at),
+            "running": tally.running,
+            "runs": tally.runs,
+            "failures": tally.failures,
+            "seconds": round(tally.seconds, 3),
+            "error": tally.error,
+            "result": dict(tally.result),
+        }
+    return told
+
+
+def _moment(micros: int | None) -> str | None:
+    return None if micros is None else from_micros(micros).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,231 @@
+"""Carrying out one step of a repair. Every step may be repeated, and looks at the rows again under their table's lock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lakebed.admin import DEFAULT_AGE, recover_operations, sweep_orphans
+from lakebed.admin.sweeping import give_up_newer_files
+from lakebed.core.errors import FileChangedError, InvalidValueError, LakebedError, TooManyPartitionsError
+from lakebed.core.events import Component
+from lakebed.iceberg.reach import find_needed
+from lakebed.iceberg.repairing import repair_table
+from lakebed.registry import mending
+from lakebed.registry.lake_tables import list_all_tables
+from lakebed.registry.mending_journal import disown, drop_purged, forget_journal, lower_horizon, mark_refresh, mend_leases, reindex
+from lakebed.registry.recapture import finalize_missing
+from lakebed.registry.restore import restore_programs
+from lakebed.repairing.recapturing import recapture_files, reread_event_ranges
+from lakebed.repairing.remedies import Remedy, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.transaction import LockedTable, Transaction
+    from lakebed.storage.access import Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mender:
+    """One repair under way."""
+
+    registry: Registry
+    storage: Storage
+    actor: str | None = None
+    max_partitions: int = 10_000
+    orphans_older_than: timedelta = DEFAULT_AGE
+
+    def mend(self, step: Step) -> str:
+        """What was done, in words; raises what stood in the way."""
+        return _STEPS[step.remedy](self, step)
+
+    def table_ids(self, step: Step) -> list[int]:
+        """Of the step's table, dropped ones of the same name too: every remedy changes only what is wrong."""
+        return [row.id for row in list_all_tables(self.registry) if step.table in (None, f"{row.database}.{row.name}")]
+
+    def within(self, body: Callable[[Transaction], int]) -> int:
+        return self.registry.transact(body, tables=[])
+
+    def in_tables(self, step: Step, body: Callable[[Transaction, LockedTable], int]) -> int:
+        return sum(self.registry.transact(lambda tx, t=t: body(tx, tx.tables[t]), tables=[t]) for t in self.table_ids(step))  # type: ignore[misc] # mypy loses the default
+
+    def require_few(self, step: Step) -> None:
+        if len(step.partition_ids) > self.max_partitions:
+            raise TooManyPartitionsError(step.table or "the lake", found=len(step.partition_ids), allowed=self.max_partitions)
+
+
+def _restore(mender: Mender, _: Step) -> str:
+    return f"made anew: {', '.join(restore_programs(mender.registry)) or 'nothing'}"
+
+
+def _reindex(mender: Mender, _: Step) -> str:
+    reindex(mender.registry)
+    return "all indexes were built anew"
+
+
+def _disown(mender: Mender, step: Step) -> str:
+    return _rows(sum(mender.within(partial(disown, registry_table=subject)) for subject in step.subjects))
+
+
+def _drop_statistics(mender: Mender, _: Step) -> str:
+    return _rows(mender.within(mending.drop_statistics_of_nothing))
+
+
+def _drop_footers(mender: Mender, _: Step) -> str:
+    return _rows(mender.within(mending.drop_footers_of_nothing))
+
+
+def _rescope(mender: Mender, step: Step) -> str:
+    return _partitions(_with_ids(mender, step, mending.rescope))
+
+
+def _clear(mender: Mender, step: Step) -> str:
+    return _partitions(_with_ids(mender, step, mending.clear_empty))
+
+
+def _recount_partitions(mender: Mender, step: Step) -> str:
+    return _partitions(_with_ids(mender, step, mending.recount_partitions))
+
+
+def _with_ids(mender: Mender, step: Step, body: Callable[[Transaction, list[int]], int]) -> int:
+    return mender.registry.transact(lambda tx: body(tx, list(step.partition_ids)), tables=mender.table_ids(step))
+
+
+def _recapture(mender: Mender, step: Step) -> str:
+    done, refused = recapture_files(mender.registry, mender.storage, step.subjects)
+    return _told(f"{done} file(s) read again", refused)
+
+
+def _event_range(mender: Mender, step: Step) -> str:
+    done, refused = reread_event_ranges(mender.registry, mender.storage, step.partition_ids)
+    return _told(_partitions(done), refused)
+
+
+def _retire(mender: Mender, step: Step, *, reason: str) -> str:
+    mender.require_few(step)
+    done = mender.in_tables(step, partial(mending.retire_partition_ids, ids=step.partition_ids, reason=reason))
+    return f"{len(step.partition_ids)} partition(s) retired with {done} file(s)"
+
+
+def _renumber(mender: Mender, step: Step) -> str:
+    return _files(mender.in_tables(step, lambda tx, table: mending.renumber_retired(tx, table, step.subjects)))
+
+
+def _regroup(mender: Mender, step: Step) -> str:
+    return _files(mender.in_tables(step, lambda tx, table: mending.regroup(tx, table, step.subjects)))
+
+
+def _requeue(mender: Mender, step: Step) -> str:
+    return _files(mender.within(lambda tx: mending.requeue_retired(tx, step.subjects)))
+
+
+def _unqueue(mender: Mender, step: Step) -> str:
+    return _files(mender.within(lambda tx: mending.unqueue_live(tx, step.subjects)))
+
+
+def _recount(mender: Mender, step: Step) -> str:
+    return f"{mending.recount_tables(mender.registry, mender.table_ids(step))} table(s) counted again"
+
+
+def _mend_leases(mender: Mender, _: Step) -> str:
+    return _rows(mender.within(mend_leases))
+
+
+def _recover(mender: Mender, _: Step) -> str:
+    return f"{len(recover_operations(mender.registry, mender.storage))} operation(s) undone"
+
+
+def _in_journals(mender: Mender, step: Step, *, body: Callable[[Registry, int], int]) -> str:
+    return _rows(sum(body(mender.registry, table_id) for table_id in mender.table_ids(step)))
+
+
+def _refresh_component(mender: Mender, step: Step) -> str:
+    known = [Component(subject) for subject in step.subjects if subject in set(Component)]
+    done = mender.in_tables(step, lambda tx, table: mark_refresh(tx, table.table_id, known))
+    return f"{done} component(s) will refresh"
+
+
+def _refresh_iceberg(mender: Mender, step: Step) -> str:
+    live = [row.id for row in list_all_tables(mender.registry) if step.table == f"{row.database}.{row.name}" and row.dropped_at is None]
+    done = [repair_table(mender.registry, mender.storage, table_id, "refresh") for table_id in live]
+    return "committed anew" if any(done) else "nothing had to be committed"
+
+
+def _finalize(mender: Mender, step: Step) -> str:
+    done = finalize_missing(mender.registry, step.subjects)
+    if done < len(step.subjects):
+        raise FileChangedError(
+            step.subjects[0], reason=f"{len(step.subjects) - done} retired file(s) are gone that a kept snapshot or a lease counts on"
+        )
+    return _files(done)
+
+
+def _give_up_newer(mender: Mender, _: Step) -> str:
+    return f"{give_up_newer_files(mender.registry, mender.storage, actor=mender.actor)} operation(s) given up"
+
+
+def _sweep(mender: Mender, _: Step) -> str:
+    found = sweep_orphans(
+        mender.registry,
+        mender.storage,
+        find_needed=partial(find_needed, mender.registry, mender.storage),
+        older_than=mender.orphans_older_than,
+        dry_run=False,
+        actor=mender.actor,
+    )
+    return f"{len(found.orphans)} file(s) queued; younger ones wait until they are {mender.orphans_older_than} old"
+
+
+def _rows(count: int) -> str:
+    return f"{count} row(s) changed"
+
+
+def _files(count: int) -> str:
+    return f"{count} file(s) changed"
+
+
+def _partitions(count: int) -> str:
+    return f"{count} partition(s) changed"
+
+
+def _told(done: str, refused: list[LakebedError]) -> str:
+    """Refused as a whole when one was: the check tells which are left."""
+    if refused:
+        message = f"{done}, {len(refused)} not: {refused[0]}"
+        raise InvalidValueError(message)
+    return done
+
+
+_STEPS: dict[Remedy, Callable[[Mender, Step], str]] = {
+    Remedy.RESTORE_GUARDS: _restore,
+    Remedy.REINDEX: _reindex,
+    Remedy.DISOWN: _disown,
+    Remedy.DROP_STATISTICS: _drop_statistics,
+    Remedy.DROP_FOOTERS: _drop_footers,
+    Remedy.RESCOPE: _rescope,
+    Remedy.CLEAR_EMPTY: _clear,
+    Remedy.RECOUNT_PARTITIONS: _recount_partitions,
+    Remedy.RECAPTURE: _recapture,
+    Remedy.EVENT_RANGE: _event_range,
+    Remedy.RETIRE_EMPTY: partial(_retire, reason="empty"),
+    Remedy.RETIRE_DAMAGED: partial(_retire, reason="damaged"),
+    Remedy.RENUMBER: _renumber,
+    Remedy.REGROUP: _regroup,
+    Remedy.REQUEUE: _requeue,
+    Remedy.UNQUEUE: _unqueue,
+    Remedy.RECOUNT: _recount,
+    Remedy.MEND_LEASES: _mend_leases,
+    Remedy.RECOVER: _recover,
+    Remedy.LOWER_HORIZON: partial(_in_journals, body=lower_horizon),
+    Remedy.DROP_PURGED: partial(_in_journals, body=drop_purged),
+    Remedy.FORGET_JOURNAL: partial(_in_journals, body=forget_journal),
+    Remedy.REFRESH_COMPONENT: _refresh_component,
+    Remedy.REFRESH_ICEBERG: _refresh_iceberg,
+    Remedy.FINALIZE_MISSING: _finalize,
+    Remedy.GIVE_UP_NEWER: _give_up_newer,
+    Remedy.SWEEP: _sweep,
+}

@@ -1,0 +1,208 @@
+"""Check, plan, mend, check again: until nothing is left that a program can mend."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args
+
+from lakebed.admin import DEFAULT_AGE, MAX_PARTITIONS
+from lakebed.admin.actors import find_actor
+from lakebed.check import CheckReport, check
+from lakebed.core.errors import InvalidValueError, LakebedError
+from lakebed.core.names import TableName
+from lakebed.core.results import Rows
+from lakebed.iceberg.repairing import Repair, repair_table
+from lakebed.registry.lake_tables import require_table
+from lakebed.registry.runs import add_run, finish_run
+from lakebed.repairing.mending import Mender
+from lakebed.repairing.remedies import ICEBERG, Allowed, Left, RepairPlan, Step, Tried, list_tried, plan_repairs
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+    from datetime import timedelta
+
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.storage.access import Storage
+
+logger = logging.getLogger(__name__)
+
+_MAX_ROUNDS = 20
+
+
+class RepairOptions(TypedDict, total=False):
+    """What a repair understands besides the table."""
+
+    how: Repair | None  # default None: all that the check finds; refresh, rebuild, adopt_foreign or discard_foreign: one Iceberg table
+    dry_run: bool  # default True: only say what would be done
+    deep: bool  # default False; True: read every file whole before judging
+    retire_damaged: bool  # default False; True: retire partitions whose files are lost or changed
+    give_up_newer: bool  # default False; True: give up files that a registry restored from an older backup never heard of
+    max_partitions: int  # default 10,000: refuse to retire more
+    orphans_older_than: timedelta  # default a day: leave younger files that nobody knows alone
+    actor: str | None  # default user@host
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOutcome:
+    """One step of a repair; `outcome` is planned, done or failed, and `told` says what came of it."""
+
+    remedy: str
+    table: str | None
+    subjects: int
+    what: str
+    outcome: str
+    told: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairResult:
+    """`left` is what no program can mend, each with what to do; `clean` whether the last check found nothing."""
+
+    steps: Rows[StepOutcome]
+    left: Rows[Left]
+    dry_run: bool
+    clean: bool
+    run_id: int | None = None
+
+    @property
+    def failed(self) -> int:
+        return sum(step.outcome == "failed" for step in self.steps)
+
+
+def repair(registry: Registry, storage: Storage, table: str | None = None, **options: Unpack[RepairOptions]) -> RepairResult:
+    """Mend what can be mended, of one table or of the whole lake; only say so unless `dry_run=False`.
+
+    Lost or changed files cannot be mended: their partitions are named, and retired only when `retire_damaged` is asked for.
+    """
+    how = options.get("how")
+    found = None if table is None else require_table(registry, TableName.parse(table))
+    if how is not None:
+        return _repair_iceberg(registry, storage, found, how, options)
+    looked = _look(registry, storage, table, options)
+    if options.get("dry_run", True):
+        planned = [_outcome(step, "planned") for step in looked.plan.steps]
+        return RepairResult(steps=Rows(StepOutcome, planned), left=looked.plan.left, dry_run=True, clean=looked.report.clean)
+    return _carry_out(registry, storage, table, looked, options) if looked.plan.steps else _nothing(looked)
+
+
+def _repair_iceberg(registry: Registry, storage: Storage, table: LakeTable | None, how: Repair, options: RepairOptions) -> RepairResult:
+    """One table, one way, whatever the check says."""
+    if how not in get_args(Repair) or table is None:
+        message = f"how={how!a}: name a table, and one of {', '.join(get_args(Repair))}"
+        raise InvalidValueError(message)
+    step = StepOutcome(remedy=f"iceberg_{how}", table=str(table.name), subjects=1, what=ICEBERG[how], outcome="planned")
+    if options.get("dry_run", True):
+        return RepairResult(steps=Rows(StepOutcome, [step]), left=Rows(Left), dry_run=True, clean=False)
+    with registry.write() as tx:
+        plan = {"table": str(table.name), "how": how}
+        run_id = add_run(tx, "repair", actor=find_actor(options.get("actor")), plan=plan, table_id=table.table_id)
+    done, told = _try_iceberg(registry, storage, table, how)
+    _close_run(registry, run_id, done, {"told": str(told)})
+    if isinstance(told, LakebedError):
+        raise told
+    outcome = replace(step, outcome=done, told=told)
+    looked = _look(registry, storage, str(table.name), options)
+    return RepairResult(steps=Rows(StepOutcome, [outcome]), left=looked.plan.left, dry_run=False, clean=looked.report.clean, run_id=run_id)
+
+
+def _try_iceberg(registry: Registry, storage: Storage, table: LakeTable, how: Repair) -> tuple[str, str | LakebedError]:
+    try:
+        done = repair_table(registry, storage, table.table_id, how)
+    except LakebedError as exc:
+        return "failed", exc
+    return "done", "it was as it should be" if done is None else f"stands at group {done.group} with snapshot {done.snapshot_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Looked:
+    report: CheckReport
+    plan: RepairPlan
+
+
+def _look(
+    registry: Registry, storage: Storage, table: str | None, options: RepairOptions, *, tried: AbstractSet[Tried] = frozenset()
+) -> _Looked:
+    report = check(registry, storage, deep=options.get("deep", False))
+    findings = [finding for finding in report.findings if table is None or finding.table == table]
+    allowed = Allowed(retire_damaged=options.get("retire_damaged", False), give_up_newer=options.get("give_up_newer", False))
+    return _Looked(report=report, plan=plan_repairs(findings, allowed=allowed, tried=tried))
+
+
+def _nothing(looked: _Looked) -> RepairResult:
+    return RepairResult(steps=Rows(StepOutcome), left=looked.plan.left, dry_run=False, clean=looked.report.clean)
+
+
+@dataclass(slots=True)
+class _Progress:
+    outcomes: list[StepOutcome] = field(default_factory=list)
+    tried: set[Tried] = field(default_factory=set)
+
+    def totals(self) -> dict[str, Any]:
+        return {
+            "done": sum(o.outcome == "done" for o in self.outcomes),
+            "failed": sum(o.outcome == "failed" for o in self.outcomes),
+            "steps": [{"remedy": o.remedy, "table": o.table, "subjects": o.subjects, "outcome": o.outcome} for o in self.outcomes],
+        }
+
+
+def _carry_out(registry: Registry, storage: Storage, table: str | None, looked: _Looked, options: RepairOptions) -> RepairResult:
+    actor = find_actor(options.get("actor"))
+    mender = Mender(
+        registry=registry,
+        storage=storage,
+        actor=actor,
+        max_partitions=options.get("max_partitions", MAX_PARTITIONS),
+        orphans_older_than=options.get("orphans_older_than", DEFAULT_AGE),
+    )
+    run_id = _open_run(registry, table, looked.plan, actor)
+    progress = _Progress()
+    try:
+        looked = _mend_rounds(mender, table, looked, progress, options)
+    except BaseException as exc:
+        with suppress(LakebedError):  # the first error is the one to tell
+            _close_run(registry, run_id, "failed", {**progress.totals(), "error": f"{type(exc).__name__}: {exc}"})
+        raise
+    totals = {**progress.totals(), "left": len(looked.plan.left), "clean": looked.report.clean}
+    _close_run(registry, run_id, "failed" if totals["failed"] else "done", totals)
+    outcomes = Rows(StepOutcome, progress.outcomes)
+    return RepairResult(steps=outcomes, left=looked.plan.left, dry_run=False, clean=looked.report.clean, run_id=run_id)
+
+
+def _mend_rounds(mender: Mender, table: str | None, looked: _Looked, progress: _Progress, options: RepairOptions) -> _Looked:
+    """Until a check finds nothing that was not tried: what one remedy brings to light another may mend."""
+    for _ in range(_MAX_ROUNDS):
+        _mend_all(mender, looked.plan, progress)
+        looked = _look(mender.registry, mender.storage, table, options, tried=progress.tried)
+        if not looked.plan.steps:
+            break
+    return looked
+
+
+def _mend_all(mender: Mender, plan: RepairPlan, progress: _Progress) -> None:
+    """Steps fail for themselves: what one cannot mend stops no other."""
+    for step in plan.steps:
+        progress.tried |= list_tried(step)
+        try:
+            progress.outcomes.append(_outcome(step, "done", told=mender.mend(step)))
+        except LakebedError as exc:
+            logger.warning("a step of a repair failed", extra={"action": "repair", "remedy": str(step.remedy), "reason": str(exc)})
+            progress.outcomes.append(_outcome(step, "failed", told=str(exc)))
+
+
+def _open_run(registry: Registry, table: str | None, plan: RepairPlan, actor: str) -> int:
+    """Where triggers are missing this is still written: `runs` has none."""
+    told = {"table": table, "steps": [{"remedy": s.remedy, "table": s.table, "subjects": len(s.subjects)} for s in plan.steps]}
+    with registry.write() as tx:
+        return add_run(tx, "repair", actor=actor, plan=told)
+
+
+def _close_run(registry: Registry, run_id: int, state: str, result: dict[str, Any]) -> None:
+    with registry.write() as tx:
+        finish_run(tx, run_id, state=state, result=result)
+
+
+def _outcome(step: Step, outcome: str, *, told: str = "") -> StepOutcome:
+    return StepOutcome(remedy=str(step.remedy), table=step.table, subjects=len(step.subjects), what=step.what, outcome=outcome, told=told)

@@ -1,0 +1,210 @@
+"""Commands that look into, publish, expire, drop and read: what they do to a lake, and what they say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from shells import NAME, VIEW, Shell, make_view_set, run
+
+from builders import write_partition
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RANGE = ("--insert-begin", "2026-01-01", "--insert-end", "2100-01-01")
+
+
+def test_a_table_shows_its_columns_and_where_it_lies(shell: Shell) -> None:
+    told = shell.json("tables", "show", NAME)
+
+    assert [(c["id"], c["column"], c["type"]) for c in told["columns"]] == [
+        (1, "id", "long"),
+        (2, "ts", "timestamptz"),
+        (3, "amount", "double"),
+    ]
+    assert (told["rows"], told["event_time"], told["kind"], told["state"]) == (150, "ts", "table", "ok")
+    assert told["location"].startswith(str(shell.place))
+    assert shell.run("tables", "show", "shop.nothing").exit_code == 1
+
+
+def test_a_footer_is_told_from_the_registry_after_the_file_is_gone(shell: Shell) -> None:
+    path = shell.json("files", "list", NAME)[0]["file_path"]
+    (shell.place / path).unlink()
+
+    told = shell.json("files", "footer", path)
+
+    assert (told["rows"], told["path"]) == (50, path)
+    assert [(c["column"], c["field_id"], c["nulls"]) for c in told["columns"]] == [("id", 1, 0), ("ts", 2, 0), ("amount", 3, 0)]
+    assert shell.run("files", "footer", f"{path}x").exit_code == 1
+
+
+def test_lists_go_on_where_the_page_before_ended(shell: Shell) -> None:
+    first = shell.json("partitions", "list", NAME, "--limit", "2")
+    rest = shell.json("partitions", "list", NAME, "--limit", "2", "--after", str(first[-1]["partition_id"]))
+    files = shell.json("files", "list", NAME, "--limit", "1")
+
+    assert [len(first), len(rest), len(files)] == [2, 1, 1]
+    assert f"--after {first[-1]['partition_id']}" in shell.run("partitions", "list", NAME, "--limit", "2").output
+
+
+def test_exactly_one_partition_is_retired_by_its_slice(shell: Shell) -> None:
+    row = shell.json("partitions", "list", NAME)[1]
+    key = ("--insert-begin", row["begin_insert_time"], "--insert-end", row["end_insert_time"], "--exact")
+
+    assert shell.json("partitions", "retire", NAME, *key)["outcomes"][0]["outcome"] == "would_retire"
+    done = shell.json("partitions", "retire", NAME, *key, "--execute")
+
+    assert [o["partition_id"] for o in done["outcomes"]] == [row["partition_id"]]
+    assert len(shell.json("partitions", "list", NAME)) == 2
+    assert shell.run("partitions", "retire", NAME, *key, "--execute").exit_code == 1
+    assert shell.run("check").exit_code == 0
+
+
+def test_more_than_the_cap_is_refused_and_nothing_is_changed(shell: Shell) -> None:
+    done = shell.run("partitions", "retire", NAME, *RANGE, "--max-partitions", "2", "--execute")
+
+    assert done.exit_code == 1
+    assert done.stderr.startswith("too_many_partitions: ")
+    assert len(shell.json("partitions", "list", NAME)) == 3
+
+
+def test_a_partition_is_retired_by_one_of_its_files(shell: Shell) -> None:
+    path = shell.json("files", "list", NAME)[0]["file_path"]
+
+    assert shell.json("partitions", "retire-by-file", path)["non_empty"] == 1
+    assert shell.json("partitions", "retire-by-file", path, "--execute")["non_empty"] == 1
+    assert shell.run("partitions", "retire-by-file", f"{path}x").exit_code == 1
+    assert len(shell.json("partitions", "list", NAME)) == 2
+
+
+def test_snapshots_are_expired_by_age_and_the_current_one_stays(shell: Shell) -> None:
+    first = shell.json("snapshots", "create", NAME)["snapshot_id"]
+    with shell.open() as lake:
+        write_partition(lake, 9)
+    second = shell.json("snapshots", "create", NAME)["snapshot_id"]
+
+    assert shell.json("snapshots", "expire", NAME, "--older-than-days", "0")["snapshots"] == [first]
+    done = shell.json("snapshots", "expire", NAME, "--older-than-days", "0", "--execute")
+
+    assert (done["snapshots"], done["waiting"], done["kept"]) == ([first], 0, 1)
+    assert [row["snapshot_id"] for row in shell.json("snapshots", "list", NAME)] == [second]
+    assert shell.run("snapshots", "expire", NAME, str(second), "--execute").exit_code == 1
+    assert shell.run("check").exit_code == 0
+
+
+def test_a_snapshot_can_be_tried_before_it_is_made(shell: Shell) -> None:
+    assert shell.json("snapshots", "create", NAME, "--dry-run")["pending_files"] == 3
+    assert shell.json("snapshots", "list", NAME) == []
+
+
+def test_compactions_are_kept_as_history(shell: Shell) -> None:
+    assert shell.json("compact", "history") == []
+    assert shell.json("compact", "run", NAME, "--dry-run")["planned_files"] == 3
+    shell.json("compact", "run", NAME)
+
+    (row,) = shell.json("compact", "history", NAME)
+
+    assert (row["table"], row["state"], row["files_in"], row["files_out"]) == (NAME, "done", 3, 1)
+
+
+def test_the_journal_is_told_in_the_order_of_time(shell: Shell) -> None:
+    told = shell.json("astha", "tail", NAME, "--limit", "4")
+
+    assert [row["seq"] for row in told] == sorted(row["seq"] for row in told)
+    assert len(told) == 4
+    assert {row["registry_table"] for row in shell.json("astha", "tail")} >= {"tables", "table_files", "table_stats"}
+
+
+def test_following_the_journal_tells_what_comes(local: Shell) -> None:
+    command = [sys.executable, "-m", "lakebed.cli.app", "astha", "tail", NAME, "--follow", "--json", "--limit", "1", *local.options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        last = json.loads(following.stdout.readline())["seq"]
+        with local.open() as lake:
+            write_partition(lake, 5)
+        assert json.loads(following.stdout.readline())["seq"] == last + 1
+        following.terminate()
+        following.wait(60)
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "polars", "pyiceberg"])
+def test_a_snippet_runs_and_shows_what_the_command_shows(local: Shell, engine: str) -> None:
+    assert local.run("read-with", NAME, "--engine", engine).exit_code == 1  # nothing is published yet
+    local.json("snapshots", "create", NAME)
+
+    told = local.json("read-with", NAME, "--engine", engine, "--run", "--rows", "3")
+    done = subprocess.run([sys.executable, "-c", told["snippet"]], capture_output=True, text=True, check=False)
+
+    assert [sorted(row) for row in told["rows"]] == [["amount", "id", "ts"]] * 3
+    assert done.returncode == 0, done.stderr
+    assert "amount" in done.stdout
+    assert local.run("read-with", NAME, "--engine", engine, "--rows", "3").stdout.strip() == told["snippet"].strip()
+
+
+def test_a_staged_definition_is_promoted_once(shell: Shell) -> None:
+    with shell.open() as lake:
+        make_view_set(lake, stages=True)
+
+    tried, done = shell.json("views", "promote", VIEW, "--dry-run"), shell.json("views", "promote", VIEW)
+
+    assert tried["schema_hash"] == done["schema_hash"]
+    assert shell.json("views", "list")[0]["schema_hash"] == done["schema_hash"]
+    assert shell.run("views", "promote", VIEW).exit_code == 1
+    assert shell.run("views", "promote", NAME).exit_code == 1
+
+
+def test_what_is_stale_and_what_would_be_merged_is_told_without_spark(shell: Shell) -> None:
+    with shell.open() as lake:
+        make_view_set(lake)
+
+    plan = shell.json("views", "materialize", "--dry-run")
+    assert {one["outcome"] for one in plan["slices"]} == {"would_build"}
+    assert plan["views"] == [VIEW]
+    assert shell.json("views", "merge", NAME, "--dry-run")["runs"][0]["partitions"] == 3
+    assert shell.run("views", "materialize", NAME, "--dry-run").exit_code == 1
+
+
+def test_partitions_are_merged_in_this_process(shell: Shell) -> None:
+    (merged,) = shell.json("views", "merge", NAME)["runs"]
+
+    assert (merged["partitions"], merged["files_after"], merged["rows"]) == (3, 1, 150)
+    assert shell.run("check").exit_code == 0
+
+
+def test_a_table_is_dropped_only_when_told_to(shell: Shell) -> None:
+    assert shell.json("tables", "drop", NAME)["rows"] == 150
+    assert len(shell.json("files", "list", NAME)) == 3
+
+    done = shell.json("tables", "drop", NAME, "--execute", "--yes")
+
+    assert (done["dry_run"], done["non_empty"], done["files"]) == (False, 3, 3)
+    assert shell.run("tables", "show", NAME).exit_code == 1
+    assert shell.run("check").exit_code == 0
+
+
+def test_a_table_that_a_view_set_reads_is_not_dropped(shell: Shell) -> None:
+    with shell.open() as lake:
+        make_view_set(lake)
+
+    done = shell.run("tables", "drop", NAME, "--execute")
+
+    assert done.exit_code == 1
+    assert f"is read by {VIEW}" in done.stderr
+    assert len(shell.json("files", "list", NAME)) == 3
+
+
+def test_where_the_lake_is_may_stand_in_the_settings_file(local: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lakebed.toml").write_text(f'registry_url = "{local.url}"\nwarehouse = "{local.place}"\n')
+
+    assert json.loads(run("tables", "list", "--json").stdout)[0]["table"] == NAME
+    assert json.loads(run("files", "list", NAME, "--json").stdout)[0]["view_set_name"] == NAME
+
+    (tmp_path / "lakebed.toml").write_text("nonsense = 1\n")
+    done = run("tables", "list")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("invalid_value: ")

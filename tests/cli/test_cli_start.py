@@ -1,0 +1,115 @@
+"""What a command loads: no Java, no Spark and no database driver that it does not need."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from shells import NAME, Shell, list_commands
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ALLOWED_S = 0.7
+GROUPS = {name.split()[0] for name in list_commands() if " " in name}
+# Their answer is in the files, or comes from a process that moves them
+TOUCH_DATA = {
+    "demo", "serve", "explain", "adopt", "import-legacy", "files check", "files register", "compact run", "views materialize",
+    "views regenerate", "views merge", "views promote",
+}  # fmt: skip
+# One process runs them all, and tells which modules each of them brought
+WATCH = """
+import json, sys
+sys.path[:0] = {paths!r}
+from typer.testing import CliRunner
+from lakebed.cli.app import app
+told = []
+for words in json.loads(sys.argv[1]):
+    done = CliRunner().invoke(app, words)
+    told.append([words, done.exit_code, [name for name in ("pyspark", "py4j") if name in sys.modules]])
+print(json.dumps(told))
+"""
+
+
+def commands_without_spark(local: Shell) -> list[list[str]]:
+    span = ["--insert-begin", "2026-01-01", "--insert-end", "2100-01-01"]
+    listed = [
+        ["init"], ["check"], ["migrate-footers"], ["tables", "show", NAME], ["files", "list", NAME], ["partitions", "list"],
+        ["partitions", "incompatible"], ["partitions", "retire", NAME, *span], ["partitions", "retire-incompatible"],
+        ["partitions", "retire-expired", "--older-than-days", "90"], ["views", "list"], ["snapshots", "create", NAME],
+        ["snapshots", "list", NAME], ["snapshots", "expire", NAME], ["snapshots", "tag", NAME, "a"], ["compact", "plan", NAME],
+        ["compact", "history"], ["clean", "temp"], ["clean", "orphans"], ["astha", "status"], ["astha", "tail"], ["astha", "dead-letters"],
+        ["read-with", NAME, "--engine", "duckdb"], ["read-with", NAME, "--engine", "spark"], ["tables", "drop", NAME], ["doctor"], ["repair"],
+    ]  # fmt: skip
+    path = local.json("files", "list", NAME)[0]["file_path"]
+    listed += [["files", "footer", path], ["why", path], ["partitions", "retire-by-file", path], ["astha", "retry", "compactor", NAME]]
+    bare = [["tables", "list", *local.options[:2]], ["migrate", "--dry-run", *local.options[:2]], ["config", "show"]]
+    return [*([*words, *local.options] for words in listed), *bare]
+
+
+def test_every_command_is_known_to_touch_data_or_not_to(local: Shell) -> None:
+    named = {" ".join(words[:2]) if words[0] in GROUPS else words[0] for words in commands_without_spark(local)}
+    assert named | TOUCH_DATA == set(list_commands())
+
+
+def test_no_command_that_leaves_data_alone_loads_spark(local: Shell) -> None:
+    words = commands_without_spark(local)
+
+    done = subprocess.run(
+        [sys.executable, "-c", WATCH.format(paths=sys.path), json.dumps(words)], capture_output=True, text=True, check=True
+    )
+
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert len(told) == len(words)
+    assert [one for one in told if one[1:] not in ([0, []], [1, []], [3, []])] == []
+    assert sum(code == 1 for _, code, _ in told) == 1  # nothing is parked
+
+
+def test_what_moves_data_in_this_process_starts_no_java(local: Shell) -> None:
+    """They know of Spark, and start it only for what one machine cannot hold."""
+    look = WATCH.replace("print(json", "import pyspark\nassert pyspark.SparkContext._gateway is None\nprint(json")
+    words = [["compact", "run", NAME, *local.options], ["views", "merge", NAME, *local.options]]
+
+    done = subprocess.run(
+        [sys.executable, "-c", look.format(paths=sys.path), json.dumps(words)], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_tables_are_listed_in_well_under_a_second(tmp_path: Path) -> None:
+    """Processor time: what a busy machine takes besides is not the command's."""
+    place = ["--registry", f"sqlite:///{tmp_path}/lake.db"]
+    subprocess.run([sys.executable, "-m", "lakebed.cli.app", "init", *place, "--warehouse", str(tmp_path / "w")], check=True)
+
+    best = min(measure(["tables", "list", *place]) for _ in range(3))
+
+    assert best < ALLOWED_S
+
+
+def measure(words: list[str]) -> float:
+    code = f"""
+import sys, time
+sys.argv = ["lakebed", *{words!r}]
+from lakebed.cli.app import main
+try:
+    main()
+finally:
+    assert "psycopg" not in sys.modules
+    print(time.process_time())
+"""
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return min(float(done.stdout.split()[-1]), time.monotonic() - began)
+
+
+@pytest.mark.parametrize("module", ["pyspark", "pyarrow", "sqlalchemy", "pyiceberg", "psycopg"])
+def test_help_loads_nothing_heavy(module: str) -> None:
+    code = (
+        f"import sys; from lakebed.cli.app import app; import typer.main; typer.main.get_command(app); assert {module!r} not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,117 @@
+"""What somebody at a terminal sees: tables that fit, bars while work runs, a question before anything is destroyed."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import select
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from shells import NAME, VIEW, Shell, make_view_set, run
+
+from lakebed.cli.progress import bar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RANGE = ("--insert-begin", "2026-01-01", "--insert-end", "2100-01-01")
+NARROW = 80
+
+
+def at_a_terminal(words: Sequence[str], *, answer: str, environment: dict[str, str]) -> tuple[int, str]:
+    """Exit code and everything that was shown, of a command whose three streams are one terminal."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "lakebed.cli.app", *words]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, **environment}) as running:
+        os.close(theirs)
+        os.write(ours, answer.encode())
+        shown = read_all(ours)
+    os.close(ours)
+    return running.returncode, shown
+
+
+def read_all(terminal: int) -> str:
+    shown = b""
+    while select.select([terminal], [], [], 60)[0]:
+        try:
+            part = os.read(terminal, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        shown += part
+    return shown.decode()
+
+
+def test_tables_fit_a_narrow_terminal_and_nothing_is_cut(local: Shell) -> None:
+    with local.open() as lake:
+        make_view_set(lake)
+        paths = [row.file_path for row in lake.list_files(NAME)]
+    snapshot_id = str(local.json("snapshots", "create", NAME)["snapshot_id"])
+    shown = {
+        words: local.run(*words, columns=NARROW).output
+        for words in (
+            ("tables", "show", NAME), ("files", "list", NAME), ("files", "footer", paths[0]), ("partitions", "list", NAME), ("views", "list"),
+            ("snapshots", "list", NAME), ("compact", "plan", NAME), ("astha", "status"), ("astha", "tail"),
+            ("partitions", "retire", NAME, *RANGE), ("views", "materialize", VIEW, "--dry-run"),
+        )
+    }  # fmt: skip
+
+    for words, text in shown.items():
+        assert max(map(len, text.splitlines())) <= NARROW, words
+        assert "…" not in text, words
+    folded = "".join(shown["files", "list", NAME].split())
+    assert all(path[-20:] in folded for path in paths)
+    assert snapshot_id in shown["snapshots", "list", NAME]
+
+
+def test_what_is_piped_is_not_folded(local: Shell) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    command = [sys.executable, "-m", "lakebed.cli.app", "files", "list", NAME, *local.options]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+
+    assert sum(line.strip().startswith(str(local.place)) and ".parquet" in line for line in done.stdout.splitlines()) == 3
+    assert not done.stderr
+
+
+def test_a_bar_tells_rate_and_remaining_time_and_is_gone_afterwards() -> None:
+    screen = io.StringIO()
+    with bar("compacting", total=10, console=Console(file=screen, force_terminal=True, width=100)) as tell:
+        for done in range(1, 8):
+            tell(done)
+    shown = screen.getvalue()
+
+    assert "compacting" in shown
+    assert "7/10" in shown
+    assert "/s" in shown or "/min" in shown
+    assert "0:00:0" in shown
+    assert "\x1b[2K" in shown  # the line is taken away at the end
+
+
+def test_no_bar_is_written_into_a_pipe() -> None:
+    file = io.StringIO()
+    with bar("compacting", total=10, console=Console(file=file)) as tell:
+        tell(5, 10)
+    assert file.getvalue() == ""
+
+
+def test_a_person_is_asked_before_anything_is_destroyed(local: Shell) -> None:
+    words = ["partitions", "retire", NAME, *RANGE, "--execute", *local.options]
+
+    refused, told = at_a_terminal(words, answer="n\n", environment={"NO_COLOR": "1"})
+    assert (refused, "retire 3 partitions" in told, "nothing was changed" in told) == (1, True, True), told
+    assert len(local.json("partitions", "list", NAME)) == 3
+
+    done, told = at_a_terminal(words, answer="y\n", environment={"NO_COLOR": "1"})
+    assert (done, "retired 3 partitions" in told) == (0, True), told
+    assert local.json("partitions", "list", NAME) == []
+
+
+def test_a_script_that_says_execute_is_not_asked(local: Shell) -> None:
+    assert local.run("tables", "drop", NAME, "--execute").exit_code == 0
+    assert run("tables", "show", NAME, *local.options).exit_code == 1
