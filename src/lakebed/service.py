@@ -19,6 +19,7 @@ from lakebed.core.secrets import Redactor
 from lakebed.core.tasks import DEFAULT_SCHEDULE
 from lakebed.iceberg.catalog import open_catalog
 from lakebed.iceberg.committer import Committer
+from lakebed.iceberg.dropping import forget_dropped
 from lakebed.maintenance.leading import Leading
 from lakebed.maintenance.runner import Runner
 from lakebed.maintenance.schedule import make_schedule
@@ -202,7 +203,7 @@ class Service:
 
     def _sweep_leftovers(self) -> int:
         """A table that cannot be swept now is left for the next time."""
-        swept = 0
+        swept = forget_dropped(self._registry, self._storage)
         for row in list_tables(self._registry):
             try:
                 swept += len(self._committer.sweep(row.id, older_than_us=_LEFTOVER_US))

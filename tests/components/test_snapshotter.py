@@ -243,6 +243,21 @@ def test_old_snapshots_become_a_wish_and_tagged_ones_do_not(timed_registry: Regi
     assert wishes(timed_registry, table) == Wishes(expire=(1, 3), tags={"audit": 2})
 
 
+def test_a_snapshot_that_somebody_wished_away_goes_with_those_of_the_retention(timed_registry: Registry, clock: FixedClock) -> None:
+    table = make_table(timed_registry)
+    snapshotter, lane = start(timed_registry, table)
+    take_snapshot(timed_registry, table, 1, at_us=clock() - 60 * 86_400 * 1_000_000)
+    take_snapshot(timed_registry, table, 2, at_us=clock() - 3_600_000_000)
+    take_snapshot(timed_registry, table, 3, at_us=clock())
+    lane.deliver()
+    change_wishes(timed_registry, table.table_id, lambda _: Wishes(expire=(2, 77)))  # 77 is gone already
+
+    clock.advance(seconds=120)
+    snapshotter.tick()
+
+    assert wishes(timed_registry, table).expire == (1, 2)
+
+
 def test_what_was_expired_is_wished_no_more(timed_registry: Registry, clock: FixedClock) -> None:
     table = make_table(timed_registry)
     snapshotter, lane = start(timed_registry, table)

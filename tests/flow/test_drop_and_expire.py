@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
 from builders import ORDERS, logical_dump, make_table, write_partition
+from lakebed import admin
 from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError, TableNotFoundError, TooManyPartitionsError
 from lakebed.iceberg.catalog import open_catalog
-from lakebed.iceberg.dropping import forget_table
+from lakebed.iceberg.dropping import forget_dropped, forget_table
 from lakebed.registry.runs import list_runs
 
 if TYPE_CHECKING:
@@ -75,6 +77,29 @@ def test_the_name_of_a_dropped_table_starts_anew(published: Lake) -> None:
 
     assert [(row.snapshot_id, row.rows) for row in published.snapshots(NAME)] == [(snapshot_id, 50)]
     assert not forget_table(published.registry, published.storage, ORDERS, 1)  # the pointer is the new table's
+    assert published.check().clean
+
+
+def test_a_drop_that_was_killed_before_the_catalog_forgot_is_ended_later(published: Lake) -> None:
+    admin.drop_table(published.registry, NAME, dry_run=False)
+
+    assert forget_dropped(published.registry, published.storage) == 1
+
+    with closing(open_catalog(published.registry, published.storage)) as catalog, pytest.raises(NoSuchTableError):
+        catalog.load_table(NAME)
+    assert forget_dropped(published.registry, published.storage) == 0
+
+
+def test_metadata_of_a_dropped_table_goes_once_its_files_are_gone(published: Lake, clock: FixedClock) -> None:
+    published.drop_table(NAME, dry_run=False)
+    metadata = list(Path(published.storage.paths.root).rglob("*metadata.json"))
+    os.utime(metadata[0], (0, 0))
+    assert not published.sweep_orphans().orphans  # whoever opened the table before may read on
+
+    clock.advance(seconds=DAY + 1)
+    published.delete_expired_temporary_files()
+
+    assert [orphan.path for orphan in published.sweep_orphans().orphans] == [str(metadata[0])]
     assert published.check().clean
 
 

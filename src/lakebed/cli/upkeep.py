@@ -198,8 +198,15 @@ def _render_clean(files: int, size: int, failed: dict[str, str], *, execute: boo
 def _render_orphans(found: Sweep, *, execute: bool, as_json: bool) -> None:
     if as_json:
         orphans = [asdict(orphan) for orphan in found.orphans]
-        print_json({"dry_run": not execute, "complete": found.is_complete, "bytes": found.size_bytes, "orphans": orphans})
+        told = {"dry_run": not execute, "complete": found.is_complete, "bytes": found.size_bytes, "newer": found.newer}
+        print_json({**told, "orphans": orphans})
         return
+    if found.newer:
+        out().print(
+            f"{found.newer:,} operations are newer than this registry, as after restoring a backup: nothing is swept before "
+            "`lakebed check` is clean; see `lakebed repair`",
+            style="red",
+        )
     print_rows(found.orphans, as_json=False, empty="no orphan")
     if found.orphans:
         word = "are queued; `lakebed clean temp` deletes them after a day" if execute else "would be queued"

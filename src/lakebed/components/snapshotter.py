@@ -142,14 +142,16 @@ class Snapshotter:
             state.planned_at = now
             protected = {*state.wishes.tags.values(), *state.wishes.branches.values()}
             gone = plan_expiry(list(state.snapshots.values()), state.retention, now=now, protected=protected)
+            kept = frozenset(state.snapshots)
         if gone:
-            change_wishes(self._registry, table_id, lambda wishes: _without_refs(wishes, gone))
+            change_wishes(self._registry, table_id, lambda wishes: _also_without(wishes, gone, kept=kept))
 
 
-def _without_refs(wishes: Wishes, gone: tuple[int, ...]) -> Wishes:
-    """A tag may have come meanwhile: what it names is wished to stay."""
+def _also_without(wishes: Wishes, gone: tuple[int, ...], *, kept: frozenset[int]) -> Wishes:
+    """What somebody wished away and is still there goes too. A tag may have come meanwhile: what it names is wished to stay."""
     named = {*wishes.tags.values(), *wishes.branches.values()}
-    return replace(wishes, expire=tuple(s for s in gone if s not in named))
+    wanted = {*gone, *(s for s in wishes.expire if s in kept)}
+    return replace(wishes, expire=tuple(sorted(wanted - named)))
 
 
 def _configure(state: _Table, properties: str) -> None:

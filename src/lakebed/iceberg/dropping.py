@@ -6,13 +6,13 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import CorruptionError, FileMissingError
+from lakebed.core.names import TableName
 from lakebed.iceberg.catalog import open_catalog
 from lakebed.iceberg.metadata import TABLE_ID
 from lakebed.iceberg.opening import TableOpener
-from lakebed.registry.lake_tables import find_table
+from lakebed.registry.lake_tables import find_table, list_all_tables
 
 if TYPE_CHECKING:
-    from lakebed.core.names import TableName
     from lakebed.iceberg.catalog import LakeCatalog
     from lakebed.registry.engine import Registry
     from lakebed.storage.access import Storage
@@ -28,6 +28,14 @@ def forget_table(registry: Registry, storage: Storage, name: TableName, table_id
         if pointer is None or not _is_ours(registry, storage, catalog, name, table_id):
             return False
         return catalog.forget(name, old=pointer.location, epoch=catalog.raise_fence(name))
+
+
+def forget_dropped(registry: Registry, storage: Storage) -> int:
+    """Remove the pointers that a drop which was killed left behind; how many."""
+    dropped = [table for table in list_all_tables(registry) if table.dropped_at is not None]
+    with closing(open_catalog(registry, storage)) as catalog:
+        left = [table for table in dropped if catalog.find_pointer(TableName(table.database, table.name)) is not None]
+    return sum(forget_table(registry, storage, TableName(table.database, table.name), table.id) for table in left)
 
 
 def _is_ours(registry: Registry, storage: Storage, catalog: LakeCatalog, name: TableName, table_id: int) -> bool:

@@ -13,6 +13,7 @@ from lakebed.iceberg.manifest_store import ManifestStore
 from lakebed.iceberg.opening import TableOpener
 from lakebed.iceberg.sweeping import list_reachable
 from lakebed.registry.lake_tables import list_all_tables
+from lakebed.registry.orphans import has_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,17 +32,18 @@ def find_needed(registry: Registry, storage: Storage) -> Needed:
         opener = TableOpener(registry, storage, catalog)
         for table in list_all_tables(registry):
             try:
-                paths.update(_list_reached(opener, store, table))
+                paths.update(_list_reached(registry, opener, store, table))
             except (FileMissingError, CorruptionError):
                 unsure.append(storage.paths.metadata_directory(table.id, TableName(table.database, table.name)) + "/")
     return Needed(paths=frozenset(paths), unsure=tuple(unsure))
 
 
-def _list_reached(opener: TableOpener, store: ManifestStore, table: Tables) -> Iterator[str]:
+def _list_reached(registry: Registry, opener: TableOpener, store: ManifestStore, table: Tables) -> Iterator[str]:
     name = TableName(table.database, table.name)
     base = opener.find(name) if table.dropped_at is None else None
     if base is not None:
         yield from list_reachable(store, base)
-    elif table.committed_group:  # dropped, or its pointer is lost: its history may still be wanted
+    elif table.committed_group and (table.dropped_at is None or has_files(registry, table.id)):
+        # its pointer is lost, or whoever opened the table before the drop still reads it
         message = f"the pointer of {name} is lost"
         raise CorruptionError(message)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lakebed.registry.transaction import ID_BITS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -17,6 +19,12 @@ _OPERATIONS = "SELECT op_id FROM operations WHERE op_id IN (:ids*)"
 _GIVE_UP = """INSERT INTO operations (op_id, table_id, kind, state, lease_until, error, created_at, updated_at)
 VALUES (:op_id, :table_id, 'lost', 'rolled_back', 0, :error, :now, :now) ON CONFLICT (op_id) DO NOTHING"""
 _QUEUED = "SELECT file_path FROM temporary_files WHERE file_path IN (:paths*) AND reason = 'orphan'"
+
+
+def has_files(registry: Registry, table_id: int) -> bool:
+    """Whether any file of the table is still registered, retired ones too."""
+    bounds = {"first": table_id << ID_BITS, "beyond": (table_id + 1) << ID_BITS}
+    return bool(registry.query("SELECT 1 FROM table_files WHERE id >= :first AND id < :beyond LIMIT 1", bounds))
 
 
 def list_unknown(registry: Registry, paths: Sequence[str]) -> set[str]:
