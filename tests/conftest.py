@@ -222,7 +222,7 @@ def shell(url: str, tmp_path: Path) -> Shell:
 
 
 @pytest.fixture
-def local(databases: Databases, tmp_path: Path) -> Shell:
+def local_shell(databases: Databases, tmp_path: Path) -> Shell:
     """The same for what no database has a part in: terminals, pipes, other engines, what is loaded."""
     from shells import Shell  # noqa: PLC0415
 

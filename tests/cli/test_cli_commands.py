@@ -119,12 +119,12 @@ def test_the_journal_is_told_in_the_order_of_time(shell: Shell) -> None:
     assert {row["registry_table"] for row in shell.json("astha", "tail")} >= {"tables", "table_files", "table_stats"}
 
 
-def test_following_the_journal_tells_what_comes(local: Shell) -> None:
-    command = [sys.executable, "-m", "lakebed.cli.app", "astha", "tail", NAME, "--follow", "--json", "--limit", "1", *local.options]
+def test_following_the_journal_tells_what_comes(local_shell: Shell) -> None:
+    command = [sys.executable, "-m", "lakebed.cli.app", "astha", "tail", NAME, "--follow", "--json", "--limit", "1", *local_shell.options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
         assert following.stdout is not None
         last = json.loads(following.stdout.readline())["seq"]
-        with local.open() as lake:
+        with local_shell.open() as lake:
             write_partition(lake, 5)
         assert json.loads(following.stdout.readline())["seq"] == last + 1
         following.terminate()
@@ -132,17 +132,17 @@ def test_following_the_journal_tells_what_comes(local: Shell) -> None:
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "polars", "pyiceberg"])
-def test_a_snippet_runs_and_shows_what_the_command_shows(local: Shell, engine: str) -> None:
-    assert local.run("read-with", NAME, "--engine", engine).exit_code == 1  # nothing is published yet
-    local.json("snapshots", "create", NAME)
+def test_a_snippet_runs_and_shows_what_the_command_shows(local_shell: Shell, engine: str) -> None:
+    assert local_shell.run("read-with", NAME, "--engine", engine).exit_code == 1  # nothing is published yet
+    local_shell.json("snapshots", "create", NAME)
 
-    told = local.json("read-with", NAME, "--engine", engine, "--run", "--rows", "3")
+    told = local_shell.json("read-with", NAME, "--engine", engine, "--run", "--rows", "3")
     done = subprocess.run([sys.executable, "-c", told["snippet"]], capture_output=True, text=True, check=False)
 
     assert [sorted(row) for row in told["rows"]] == [["amount", "id", "ts"]] * 3
     assert done.returncode == 0, done.stderr
     assert "amount" in done.stdout
-    assert local.run("read-with", NAME, "--engine", engine, "--rows", "3").stdout.strip() == told["snippet"].strip()
+    assert local_shell.run("read-with", NAME, "--engine", engine, "--rows", "3").stdout.strip() == told["snippet"].strip()
 
 
 def test_a_staged_definition_is_promoted_once(shell: Shell) -> None:
@@ -197,9 +197,9 @@ def test_a_table_that_a_view_set_reads_is_not_dropped(shell: Shell) -> None:
     assert len(shell.json("files", "list", NAME)) == 3
 
 
-def test_where_the_lake_is_may_stand_in_the_settings_file(local: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_lake_is_may_stand_in_the_settings_file(local_shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "lakebed.toml").write_text(f'registry_url = "{local.url}"\nwarehouse = "{local.place}"\n')
+    (tmp_path / "lakebed.toml").write_text(f'registry_url = "{local_shell.url}"\nwarehouse = "{local_shell.place}"\n')
 
     assert json.loads(run("tables", "list", "--json").stdout)[0]["table"] == NAME
     assert json.loads(run("files", "list", NAME, "--json").stdout)[0]["view_set_name"] == NAME

@@ -31,16 +31,16 @@ def read_golden() -> dict[str, str]:
 
 
 @pytest.fixture
-def full(local: Shell) -> Shell:
+def full(local_shell: Shell) -> Shell:
     """A lake in which every list has a row."""
-    with local.open() as lake:
+    with local_shell.open() as lake:
         make_view_set(lake, stages=True)
         drop_letter(lake)
-        pq.write_table(arrow_rows(7), local.place / "new.parquet")
-        (local.place.parent / "adopted").mkdir()
-        pq.write_table(arrow_rows(8), local.place.parent / "adopted" / "old.parquet")
-    local.json("snapshots", "create", NAME)
-    return local
+        pq.write_table(arrow_rows(7), local_shell.place / "new.parquet")
+        (local_shell.place.parent / "adopted").mkdir()
+        pq.write_table(arrow_rows(8), local_shell.place.parent / "adopted" / "old.parquet")
+    local_shell.json("snapshots", "create", NAME)
+    return local_shell
 
 
 def drop_letter(lake: Any) -> None:

@@ -31,10 +31,10 @@ def run_all(words: list[list[str]]) -> list[tuple[int, Any]]:
 
 
 @pytest.fixture
-def place(local: Shell) -> Shell:
-    with local.open() as lake:
+def place(local_shell: Shell) -> Shell:
+    with local_shell.open() as lake:
         make_view_set(lake)
-    return local
+    return local_shell
 
 
 def test_views_are_built_and_queries_explained_and_read(place: Shell) -> None:

@@ -35,7 +35,7 @@ print(json.dumps(told))
 """
 
 
-def commands_without_spark(local: Shell) -> list[list[str]]:
+def commands_without_spark(local_shell: Shell) -> list[list[str]]:
     span = ["--insert-begin", "2026-01-01", "--insert-end", "2100-01-01"]
     listed = [
         ["init"], ["check"], ["migrate-footers"], ["tables", "show", NAME], ["files", "list", NAME], ["partitions", "list"],
@@ -45,19 +45,19 @@ def commands_without_spark(local: Shell) -> list[list[str]]:
         ["compact", "history"], ["clean", "temp"], ["clean", "orphans"], ["astha", "status"], ["astha", "tail"], ["astha", "dead-letters"],
         ["read-with", NAME, "--engine", "duckdb"], ["read-with", NAME, "--engine", "spark"], ["tables", "drop", NAME], ["doctor"], ["repair"],
     ]  # fmt: skip
-    path = local.json("files", "list", NAME)[0]["file_path"]
+    path = local_shell.json("files", "list", NAME)[0]["file_path"]
     listed += [["files", "footer", path], ["why", path], ["partitions", "retire-by-file", path], ["astha", "retry", "compactor", NAME]]
-    bare = [["tables", "list", *local.options[:2]], ["migrate", "--dry-run", *local.options[:2]], ["config", "show"]]
-    return [*([*words, *local.options] for words in listed), *bare]
+    bare = [["tables", "list", *local_shell.options[:2]], ["migrate", "--dry-run", *local_shell.options[:2]], ["config", "show"]]
+    return [*([*words, *local_shell.options] for words in listed), *bare]
 
 
-def test_every_command_is_known_to_touch_data_or_not_to(local: Shell) -> None:
-    named = {" ".join(words[:2]) if words[0] in GROUPS else words[0] for words in commands_without_spark(local)}
+def test_every_command_is_known_to_touch_data_or_not_to(local_shell: Shell) -> None:
+    named = {" ".join(words[:2]) if words[0] in GROUPS else words[0] for words in commands_without_spark(local_shell)}
     assert named | TOUCH_DATA == set(list_commands())
 
 
-def test_no_command_that_leaves_data_alone_loads_spark(local: Shell) -> None:
-    words = commands_without_spark(local)
+def test_no_command_that_leaves_data_alone_loads_spark(local_shell: Shell) -> None:
+    words = commands_without_spark(local_shell)
 
     done = subprocess.run(
         [sys.executable, "-c", WATCH.format(paths=sys.path), json.dumps(words)], capture_output=True, text=True, check=True
@@ -69,10 +69,10 @@ def test_no_command_that_leaves_data_alone_loads_spark(local: Shell) -> None:
     assert sum(code == 1 for _, code, _ in told) == 1  # nothing is parked
 
 
-def test_what_moves_data_in_this_process_starts_no_java(local: Shell) -> None:
+def test_what_moves_data_in_this_process_starts_no_java(local_shell: Shell) -> None:
     """They know of Spark, and start it only for what one machine cannot hold."""
     look = WATCH.replace("print(json", "import pyspark\nassert pyspark.SparkContext._gateway is None\nprint(json")
-    words = [["compact", "run", NAME, *local.options], ["views", "merge", NAME, *local.options]]
+    words = [["compact", "run", NAME, *local_shell.options], ["views", "merge", NAME, *local_shell.options]]
 
     done = subprocess.run(
         [sys.executable, "-c", look.format(paths=sys.path), json.dumps(words)], capture_output=True, text=True, check=False

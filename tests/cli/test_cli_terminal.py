@@ -47,13 +47,13 @@ def read_all(terminal: int) -> str:
     return shown.decode()
 
 
-def test_tables_fit_a_narrow_terminal_and_nothing_is_cut(local: Shell) -> None:
-    with local.open() as lake:
+def test_tables_fit_a_narrow_terminal_and_nothing_is_cut(local_shell: Shell) -> None:
+    with local_shell.open() as lake:
         make_view_set(lake)
         paths = [row.file_path for row in lake.list_files(NAME)]
-    snapshot_id = str(local.json("snapshots", "create", NAME)["snapshot_id"])
+    snapshot_id = str(local_shell.json("snapshots", "create", NAME)["snapshot_id"])
     shown = {
-        words: local.run(*words, columns=NARROW).output
+        words: local_shell.run(*words, columns=NARROW).output
         for words in (
             ("tables", "show", NAME), ("files", "list", NAME), ("files", "footer", paths[0]), ("partitions", "list", NAME), ("views", "list"),
             ("snapshots", "list", NAME), ("compact", "plan", NAME), ("astha", "status"), ("astha", "tail"),
@@ -69,13 +69,13 @@ def test_tables_fit_a_narrow_terminal_and_nothing_is_cut(local: Shell) -> None:
     assert snapshot_id in shown["snapshots", "list", NAME]
 
 
-def test_what_is_piped_is_not_folded(local: Shell) -> None:
+def test_what_is_piped_is_not_folded(local_shell: Shell) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    command = [sys.executable, "-m", "lakebed.cli.app", "files", "list", NAME, *local.options]
+    command = [sys.executable, "-m", "lakebed.cli.app", "files", "list", NAME, *local_shell.options]
 
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
 
-    assert sum(line.strip().startswith(str(local.place)) and ".parquet" in line for line in done.stdout.splitlines()) == 3
+    assert sum(line.strip().startswith(str(local_shell.place)) and ".parquet" in line for line in done.stdout.splitlines()) == 3
     assert not done.stderr
 
 
@@ -100,18 +100,18 @@ def test_no_bar_is_written_into_a_pipe() -> None:
     assert file.getvalue() == ""
 
 
-def test_a_person_is_asked_before_anything_is_destroyed(local: Shell) -> None:
-    words = ["partitions", "retire", NAME, *RANGE, "--execute", *local.options]
+def test_a_person_is_asked_before_anything_is_destroyed(local_shell: Shell) -> None:
+    words = ["partitions", "retire", NAME, *RANGE, "--execute", *local_shell.options]
 
     refused, told = at_a_terminal(words, answer="n\n", environment={"NO_COLOR": "1"})
     assert (refused, "retire 3 partitions" in told, "nothing was changed" in told) == (1, True, True), told
-    assert len(local.json("partitions", "list", NAME)) == 3
+    assert len(local_shell.json("partitions", "list", NAME)) == 3
 
     done, told = at_a_terminal(words, answer="y\n", environment={"NO_COLOR": "1"})
     assert (done, "retired 3 partitions" in told) == (0, True), told
-    assert local.json("partitions", "list", NAME) == []
+    assert local_shell.json("partitions", "list", NAME) == []
 
 
-def test_a_script_that_says_execute_is_not_asked(local: Shell) -> None:
-    assert local.run("tables", "drop", NAME, "--execute").exit_code == 0
-    assert run("tables", "show", NAME, *local.options).exit_code == 1
+def test_a_script_that_says_execute_is_not_asked(local_shell: Shell) -> None:
+    assert local_shell.run("tables", "drop", NAME, "--execute").exit_code == 0
+    assert run("tables", "show", NAME, *local_shell.options).exit_code == 1

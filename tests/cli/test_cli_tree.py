@@ -92,11 +92,11 @@ def test_times_are_utc_unless_they_name_a_zone(shell: Shell) -> None:
     assert shell.json(*words, begin.removesuffix("Z")) == shell.json(*words, begin) == []
 
 
-def test_the_shell_completes_commands_and_names_of_tables(local: Shell) -> None:
+def test_the_shell_completes_commands_and_names_of_tables(local_shell: Shell) -> None:
     def complete(*words: str) -> list[str]:
         told = {
             "_LAKEBED_COMPLETE": "complete_bash", "COMP_WORDS": shlex.join(["lakebed", *words]), "COMP_CWORD": str(len(words)),
-            "LAKEBED_REGISTRY_URL": local.url,
+            "LAKEBED_REGISTRY_URL": local_shell.url,
         }  # fmt: skip
         done = subprocess.run(
             [Path(sys.executable).with_name("lakebed")], capture_output=True, text=True, check=False, env={**os.environ, **told}
