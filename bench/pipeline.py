@@ -69,7 +69,7 @@ def main() -> None:
             for figure in GROUPS[name](place / name, SCALES[chosen.scale]):
                 answer["figures"].append({"group": name, **figure})
                 print(json.dumps(figure), flush=True)
-    chosen.out.write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")
+                chosen.out.write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")  # a run that is stopped keeps what it measured
     print(f"written: {chosen.out.name}")
 
 
