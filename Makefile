@@ -22,7 +22,7 @@ demo: setup
 	@$(BIN)/python -m lakebed.cli.app demo
 
 test: setup
-	@./scripts/in-memory $(BIN)/python -m pytest -m "not long" -n 3 --dist loadgroup --ignore tests/docs
+	@./scripts/in-memory $(BIN)/python -m pytest -m "not long" -n 2 --dist loadgroup --ignore tests/docs
 
 test-long: setup
 	@./scripts/in-memory $(BIN)/python -m pytest -n 2 --dist loadgroup
