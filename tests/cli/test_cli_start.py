@@ -81,6 +81,7 @@ def test_what_moves_data_in_this_process_starts_no_java(local_shell: Shell) -> N
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long  # a figure of the machine's hour: beside other tests the same work takes half as long again
 def test_tables_are_listed_in_well_under_a_second(tmp_path: Path) -> None:
     """Processor time: what a busy machine takes besides is not the command's."""
     place = ["--registry", f"sqlite:///{tmp_path}/lake.db"]
