@@ -21,7 +21,6 @@ from lakebed.registry.wishes import change_wishes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebed.core.wishes import Wishes
     from lakebed.registry.engine import Registry
 
 EXPIRE = "expire_snapshots"  # stored, as a job: never rename
@@ -64,17 +63,11 @@ def _wish(registry: Registry, table: str, going: list[int], *, actor: str) -> in
     table_id = require_table(registry, TableName.parse(table)).table_id
     with registry.write() as tx:
         run_id = add_run(tx, EXPIRE, actor=actor, plan={"table": table, "snapshots": going}, table_id=table_id)
-    after = change_wishes(registry, table_id, lambda wishes: _without(wishes, going))
+    after = change_wishes(registry, table_id, lambda wishes: wishes.expiring(going))
     wished = sum(snapshot_id in after.expire for snapshot_id in going)
     with registry.write() as tx:
         finish_run(tx, run_id, state="done", result={"wished": wished})
     return run_id
-
-
-def _without(wishes: Wishes, going: Sequence[int]) -> Wishes:
-    """A tag may have come meanwhile: what it names is wished to stay."""
-    named = {*wishes.tags.values(), *wishes.branches.values()}
-    return replace(wishes, expire=tuple(sorted({*wishes.expire, *going} - named)))
 
 
 def _named(table: str, kept: Rows[SnapshotRow], wanted: Sequence[int]) -> frozenset[int]:

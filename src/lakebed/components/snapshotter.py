@@ -144,14 +144,12 @@ class Snapshotter:
             gone = plan_expiry(list(state.snapshots.values()), state.retention, now=now, protected=protected)
             kept = frozenset(state.snapshots)
         if gone:
-            change_wishes(self._registry, table_id, lambda wishes: _also_without(wishes, gone, kept=kept))
+            change_wishes(self._registry, table_id, lambda wishes: _still(wishes, kept).expiring(gone))
 
 
-def _also_without(wishes: Wishes, gone: tuple[int, ...], *, kept: frozenset[int]) -> Wishes:
-    """What somebody wished away and is still there goes too. A tag may have come meanwhile: what it names is wished to stay."""
-    named = {*wishes.tags.values(), *wishes.branches.values()}
-    wanted = {*gone, *(s for s in wishes.expire if s in kept)}
-    return replace(wishes, expire=tuple(sorted(wanted - named)))
+def _still(wishes: Wishes, kept: frozenset[int]) -> Wishes:
+    """What somebody wished away is wished until it is gone."""
+    return replace(wishes, expire=tuple(s for s in wishes.expire if s in kept))
 
 
 def _configure(state: _Table, properties: str) -> None:

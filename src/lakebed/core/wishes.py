@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 WISHES = "wishes"  # stored: never rename
 
@@ -19,6 +19,11 @@ class Wishes:
     expire: tuple[int, ...] = ()
     tags: Mapping[str, int] = field(default_factory=dict)
     branches: Mapping[str, int] = field(default_factory=dict)
+
+    def expiring(self, gone: Iterable[int]) -> Wishes:
+        """These too. A tag may have come meanwhile: what it names is wished to stay."""
+        named = {*self.tags.values(), *self.branches.values()}
+        return replace(self, expire=tuple(sorted({*self.expire, *gone} - named)))
 
     def to_property(self) -> dict[str, object]:
         return {"expire": sorted(self.expire), "tags": dict(self.tags), "branches": dict(self.branches)}
