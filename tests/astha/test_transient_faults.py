@@ -88,15 +88,16 @@ def test_every_update_is_committed_though_one_call_in_twenty_fails(ice: IceLake,
 def test_the_id_of_an_operation_is_seen_in_every_stage(ice: IceLake, another_ice: Callable[[], IceLake]) -> None:
     registry = ice.lake.registry
     table_id = make_table(registry).table_id
-    write_partition(ice.lake, 1)
-    (file,) = ice.lake.list_files(str(ORDERS))
-    traced = file.file_path.split("/data/")[1].split("/")[0]
     updater = Unreliable(IcebergUpdater(registry, ice.committer), rate=0.0)
 
     with running(registry, {UPDATER: updater, SNAPSHOTTER: Snapshotter(registry)}) as astha:
+        assert astha.drain(PATIENCE_S)  # new lanes begin with a refresh: what is older than that is told by no event
+        write_partition(ice.lake, 1)
         await_that(lambda: require_table(registry, ORDERS).row.committed_group > 0, "a commit")
         assert astha.drain(PATIENCE_S)
 
+    (file,) = ice.lake.list_files(str(ORDERS))
+    traced = file.file_path.split("/data/")[1].split("/")[0]
     assert require_operation(registry, traced).state == "registered"
     journal = {e.sequence for e in read_changes(registry, table_id, after=0, limit=1000) if _tells_of(e, traced)}
     assert journal  # the registry's event

@@ -123,17 +123,34 @@ def test_the_event_range_is_that_of_the_visible_rows(registry: Registry) -> None
         assert find_event_range(reader, table.table_id) == (micros_of(START), micros_of(START) + 1000)
 
 
+def test_a_time_in_the_millisecond_of_a_retirement_is_before_it(registry: Registry) -> None:
+    table = make_table(registry)
+    for number in range(20):  # SQLite's triggers know milliseconds only: one of these falls into the same one
+        done = publish(registry, table, fake_file(number))
+        before = registry.now()
+        _retire_and_clean(registry, {done.partition_id})
+
+        with pytest.raises(InvalidValueError, match="is not kept any more"):
+            find_number_at(registry, table.table_id, before)
+
+
 def test_a_time_whose_files_are_gone_is_refused_with_the_nearest_that_is_kept(registry: Registry) -> None:
     table = make_table(registry)
     done = [publish(registry, table, fake_file(number)) for number in range(4)]
     before = registry.now()
-    within(registry, lambda tx: retire_by_ids(tx, ORDERS, {done[0].partition_id, done[1].partition_id}, grace_us=0))
-    after = registry.now()
-    claim = claim_expired(registry, limit=10)
-    finalize_deleted(registry, claim, [f.path for f in claim.files])
+    after = _retire_and_clean(registry, {done[0].partition_id, done[1].partition_id})
 
     with pytest.raises(InvalidValueError, match=r"is not kept any more: the nearest that is kept is journal number \d+ of 20"):
         find_number_at(registry, table.table_id, before)
     for moment in (after, registry.now()):
         number = find_number_at(registry, table.table_id, moment)
         assert len(plan_files(registry, ORDERS, as_of=number).paths) == 2
+
+
+def _retire_and_clean(registry: Registry, partition_ids: set[int]) -> int:
+    """The moment between the two."""
+    within(registry, lambda tx: retire_by_ids(tx, ORDERS, partition_ids, grace_us=0))
+    between = registry.now()
+    claim = claim_expired(registry, limit=10)
+    finalize_deleted(registry, claim, [f.path for f in claim.files])
+    return between

@@ -61,6 +61,12 @@ def read_changes(reader: Registry | Reader | Transaction, table_id: int, *, afte
     return [_decode(table_id, row) for row in rows]
 
 
+def find_change(reader: Registry | Reader | Transaction, table_id: int, number: int) -> Event[Row] | None:
+    """The change of this number, where the journal still holds it."""
+    rows = reader.query(_READ, {"table_id": table_id, "after": number - 1, "limit": 1})
+    return _decode(table_id, rows[0]) if rows and rows[0][0] == number else None
+
+
 def read_ends(reader: Registry | Reader | Transaction) -> dict[int, int]:
     """The last number of every table's journal: what the sweep compares with its cursors."""
     return {row[0]: row[1] for row in reader.query("SELECT table_id, last_seq FROM table_seq")}

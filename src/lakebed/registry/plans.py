@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import InvalidValueError, TableNotFoundError
-from lakebed.core.times import show
+from lakebed.core.rows import TableFiles
+from lakebed.core.times import show, to_micros
+from lakebed.registry.journal import find_change
 from lakebed.registry.ranges import IS_FOUND, find_slot, position_of, scope_of
-from lakebed.registry.transaction import ID_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -179,15 +180,23 @@ def find_number_at(reader: Registry | Reader, table_id: int, moment: int) -> int
     ((found, horizon),) = reader.query(_NUMBER_AT, {"id": table_id, "at": moment})
     if found is not None and found >= horizon:
         return int(found)
-    rows = reader.query("SELECT at FROM change_log WHERE id = :id", {"id": (table_id << ID_BITS) + horizon})
-    if rows and rows[0][0] <= moment:
+    reached = _find_moment(reader, table_id, horizon)
+    if reached is not None and reached <= moment:
         return int(horizon)
     if found is None and not horizon:
         message = f"the table had no file yet at {show(moment)}"
         raise InvalidValueError(message)
-    when = f" of {show(rows[0][0])}" if rows else ""
+    when = "" if reached is None else f" of {show(reached)}"
     message = f"what was there at {show(moment)} is not kept any more: the nearest that is kept is journal number {horizon}{when}"
     raise InvalidValueError(message)
+
+
+def _find_moment(reader: Registry | Reader, table_id: int, number: int) -> int | None:
+    """When this change was made, by its file's own stamp: the journal's is the trigger's, and SQLite's know milliseconds only."""
+    event = find_change(reader, table_id, number)
+    if event is None:
+        return None
+    return to_micros(event.data.modified_at if isinstance(event.data, TableFiles) else event.timestamp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
