@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperArgument
@@ -83,23 +82,17 @@ def _shape(shape: str) -> list[str]:
 
 def _parameter(one: Any) -> tuple[str, str, str]:
     told = getattr(one, "help", None) or ""
-    if choices := _choices(one.type_descriptor.annotation):
-        told = f"{told} ({', '.join(choices)})".strip()
+    if choices := getattr(one.type, "choices", ()):
+        told = f"{told} ({', '.join(map(str, choices))})".strip()
     return f"`{_spelled(one)}`", told, _default(one)
 
 
 def _spelled(one: Any) -> str:
     if isinstance(one, TyperArgument):
-        name = one.name.upper() + ("..." if one.nargs != 1 else "")
+        name = str(one.name).upper() + ("..." if one.nargs != 1 else "")
         return name if one.required else f"[{name}]"
     named = ", ".join([*one.opts, *one.secondary_opts])
     return f"{named} {one.metavar}" if one.metavar else named
-
-
-def _choices(annotation: Any) -> list[str]:
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return [str(one.value) for one in annotation]
-    return [str(one) for one in get_args(annotation)] if get_origin(annotation) is Literal else []
 
 
 def _default(one: Any) -> str:

@@ -6,13 +6,10 @@ import json
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-from shells import NAME, Shell, list_commands
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from shells import NAME, Shell, list_commands, run
 
 ALLOWED_S = 0.7
 GROUPS = {name.split()[0] for name in list_commands() if " " in name}
@@ -81,31 +78,34 @@ def test_what_moves_data_in_this_process_starts_no_java(local_shell: Shell) -> N
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.long  # a figure of the machine's hour: beside other tests the same work takes half as long again
+@pytest.mark.long  # a figure of the machine: beside other tests the same work took four times as long
 def test_tables_are_listed_in_well_under_a_second(tmp_path: Path) -> None:
-    """Processor time: what a busy machine takes besides is not the command's."""
+    """The whole process, as somebody waits for it; tests beside this one take their share of some of the tries."""
+    program, place = str(Path(sys.executable).with_name("lakebed")), ["--registry", f"sqlite:///{tmp_path}/lake.db"]
+    subprocess.run([program, "init", *place, "--warehouse", str(tmp_path / "w")], check=True)
+
+    def measure() -> float:
+        began = time.monotonic()
+        subprocess.run([program, "tables", "list", *place], check=True)
+        return time.monotonic() - began
+
+    assert any(measure() < ALLOWED_S for _ in range(10))
+
+
+@pytest.mark.parametrize("module", ["psycopg", "pyarrow", "sqlalchemy", "pydantic", "rich._emoji_codes"])
+def test_a_list_loads_nothing_that_it_does_not_need(tmp_path: Path, module: str) -> None:
     place = ["--registry", f"sqlite:///{tmp_path}/lake.db"]
-    subprocess.run([sys.executable, "-m", "lakebed.cli.app", "init", *place, "--warehouse", str(tmp_path / "w")], check=True)
-
-    taken = (measure(["tables", "list", *place]) for _ in range(10))  # two tests at once slow each other's processor down
-
-    assert any(seconds < ALLOWED_S for seconds in taken)
-
-
-def measure(words: list[str]) -> float:
+    run("init", *place, "--warehouse", str(tmp_path / "w"))
     code = f"""
-import sys, time
-sys.argv = ["lakebed", *{words!r}]
+import sys
+sys.argv = ["lakebed", *{["tables", "list", *place]!r}]
 from lakebed.cli.app import main
 try:
     main()
 finally:
-    assert "psycopg" not in sys.modules
-    print(time.process_time())
+    assert {module!r} not in sys.modules
 """
-    began = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return min(float(done.stdout.split()[-1]), time.monotonic() - began)
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("module", ["pyspark", "pyarrow", "sqlalchemy", "pyiceberg", "psycopg"])

@@ -17,6 +17,7 @@ from lakebed.cli.progress import bar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 RANGE = ("--insert-begin", "2026-01-01", "--insert-end", "2100-01-01")
 NARROW = 80
@@ -45,6 +46,15 @@ def read_all(terminal: int) -> str:
             break
         shown += part
     return shown.decode()
+
+
+def test_a_word_between_colons_is_no_picture(tmp_path: Path) -> None:
+    place = tmp_path / "a:car:b"
+    place.mkdir()
+    done = run("tables", "list", "--registry", f"sqlite:///{place}/none/lake.db")
+
+    assert done.exit_code
+    assert "a:car:b" in done.stderr
 
 
 def test_tables_fit_a_narrow_terminal_and_nothing_is_cut(local_shell: Shell) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
+
+from lakebed.cli.rendering import err
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from rich.console import Console
     from rich.progress import Task
 
 
@@ -28,7 +30,7 @@ class _Rate(ProgressColumn):
 @contextmanager
 def bar(what: str, *, total: int | None = None, console: Console | None = None) -> Iterator[Callable[..., None]]:
     """Gives `tell(done, total)`; `total` may be left out where it was known before. Silent when standard error is piped."""
-    where = console or Console(stderr=True, highlight=False)
+    where = console or err()
     shown = Progress(
         TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), _Rate(), TimeElapsedColumn(), TimeRemainingColumn(),
         console=where, transient=True, disable=not where.is_terminal,

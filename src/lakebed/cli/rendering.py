@@ -46,7 +46,12 @@ _HEADS = {
 
 def out() -> Console:
     is_free = "COLUMNS" not in os.environ and not sys.stdout.isatty()
-    return Console(highlight=False, width=_PIPED_WIDTH if is_free else None)
+    return Console(highlight=False, emoji=False, width=_PIPED_WIDTH if is_free else None)
+
+
+def err() -> Console:
+    """Standard error: whatever is not the answer. A path with `:car:` in it is shown as it is."""
+    return Console(stderr=True, highlight=False, emoji=False)
 
 
 def print_json(value: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
 
 from lakebed.cli.terminal import (
     EXIT_DRIFT,
@@ -15,6 +14,7 @@ from lakebed.cli.terminal import (
     DryRun,
     Url,
     Warehouse,
+    err,
     errors,
     opened,
     out,
@@ -48,7 +48,7 @@ def demo(*, as_json: AsJson = False) -> None:
     """
     from lakebed.cli.demo import run_demo  # noqa: PLC0415 - brings pyarrow
 
-    clean = run_demo(Console(stderr=True, highlight=False) if as_json else out())
+    clean = run_demo(err() if as_json else out())
     if as_json:
         print_json({"clean": clean})
     if not clean:

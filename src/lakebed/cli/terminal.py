@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
-from rich.console import Console
 
-from lakebed.cli.rendering import out, print_json, print_rows, print_table
+from lakebed.cli.rendering import err, out, print_json, print_rows, print_table
 from lakebed.core.errors import ConflictError, CorruptionError, LakebedError, RefusedError, UnavailableError
 
 if TYPE_CHECKING:
@@ -41,6 +40,7 @@ __all__ = [
     "Warehouse",
     "Yes",
     "confirm",
+    "err",
     "errors",
     "fail",
     "opened",
@@ -176,7 +176,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes or not sys.stdin.isatty():
         return
     if not typer.confirm(question, err=True):
-        Console(stderr=True, highlight=False).print("nothing was changed")
+        err().print("nothing was changed")
         raise typer.Exit(EXIT_REFUSED)
 
 
@@ -188,7 +188,7 @@ def showing(what: str, *, total: int | None = None) -> AbstractContextManager[Ca
 
 
 def fail(error: LakebedError) -> NoReturn:
-    Console(stderr=True, highlight=False).print(f"{error.code}: {error}", style="red", markup=False, soft_wrap=True)
+    err().print(f"{error.code}: {error}", style="red", markup=False, soft_wrap=True)
     match error:
         case UnavailableError():
             sys.exit(EXIT_UNAVAILABLE)
