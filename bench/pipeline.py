@@ -93,15 +93,16 @@ def seconds(work: Work) -> float:
     return time.perf_counter() - began
 
 
-def compare(ours: Work, theirs: Work, pairs: int, *, warm: int = 1) -> dict[str, object]:
-    """Medians of both and of the ratio pair by pair, after `warm` rounds that are not counted."""
+def compare(ours: Work, theirs: Work, pairs: int, *, warm: int = 1, tidy: Work = lambda: None) -> dict[str, object]:
+    """Medians of both and of the ratio pair by pair, after `warm` rounds that are not counted; `tidy` after each, uncounted."""
     for _ in range(warm):
-        ours(), theirs()
+        ours(), theirs(), tidy()
     taken: list[tuple[float, float]] = []
     for number in range(pairs):
         first, second = (ours, theirs) if number % 2 else (theirs, ours)
         one, two = seconds(first), seconds(second)
         taken.append((one, two) if number % 2 else (two, one))
+        tidy()
     ratios = [a / b for a, b in taken]
     drawn = sorted(statistics.median(random.choices(ratios, k=pairs)) for _ in range(2_000))
     return {
@@ -128,12 +129,14 @@ def insert(place: Path, scale: Scale) -> Iterator[dict[str, object]]:
             df, plain = frame(lake, rows), place / f"plain{rows}"
 
             def write_plain(df: DataFrame = df, plain: Path = plain) -> None:
-                shutil.rmtree(plain, ignore_errors=True)
                 df.write.option("compression", "zstd").parquet(str(plain))
                 sync_tree(plain)
 
             # short jobs are compared once Java has compiled both paths, which takes some dozen of them
-            found = compare(functools.partial(lake.insert, "bench.events", df), write_plain, pairs, warm=30 if rows < 10_000 else 2)
+            found = compare(
+                functools.partial(lake.insert, "bench.events", df), write_plain, pairs,
+                warm=30 if rows < 10_000 else 2, tidy=functools.partial(shutil.rmtree, plain),
+            )  # fmt: skip
             yield {"work": "insert", "rows": rows, "must": 1.05 if rows < 10_000 else 1.02, **found}
 
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from legacy_lakes import LegacyLake
 
 os.environ["LAKEBED_SERVICE"] = "off"  # tests that want a publisher ask for one: others compare what their own calls wrote
+# Java's second compiler takes half of the processors for code that a test runs a few times
+os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 # no deadline (the cores are shared), the failing example is printed, fixtures of a whole session are shared on purpose
 settings.register_profile("lakebed", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -32,7 +32,7 @@ from lakebed.registry.publish import Published, publish_partition
 from lakebed.registry.retire import DEFAULT_GRACE_US
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
     from lakebed.core.times import TimeRange
@@ -201,11 +201,16 @@ def partition_of(table: LakeTable, captured: Sequence[CapturedFile], *, insert_r
 
 
 @contextmanager
-def kept_alive(registry: Registry, op_id: str, lease_us: int) -> Iterator[None]:
-    """Renews the lease for as long as the block runs; a registry that is away is asked again, a lost operation is not."""
+def kept_alive(registry: Registry, op_id: str, lease_us: int, *, opened: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """Renews the lease for as long as the block runs; a registry that is away is asked again, a lost operation is not.
+
+    `opened` is called first, by the thread that renews: it writes the operation, or says that there is none to renew.
+    """
     done = threading.Event()
 
     def beat() -> None:
+        if not opened():
+            return
         while not done.wait(lease_us / 1e6 / _RENEWALS_PER_LEASE):
             try:
                 renew_operation(registry, op_id, lease_us=lease_us)

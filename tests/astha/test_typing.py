@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
+pytestmark = pytest.mark.xdist_group("typing")  # one run of the type checker for all of them
 SAMPLES = sorted((Path(__file__).parent / "typing_samples").glob("*.py.txt"))
 _FOUND = re.compile(r"(?P<file>[^:]+):(?P<line>\d+): error: .*\[(?P<code>[a-z-]+)\]$")
 _EXPECTED = re.compile(r"# expect: (?P<code>[a-z-]+)$")

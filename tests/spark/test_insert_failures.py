@@ -201,8 +201,9 @@ def test_a_block_that_publishes_nothing_leaves_nothing(filled: Lake, spark: Spar
 
 
 def test_the_lease_is_renewed_while_the_writer_works(filled: Lake) -> None:
-    with staging(filled.context, filled.table(ORDERS), lease_us=150_000) as work:
-        _, first = work.operation.op_id, _lease(filled, work.operation.op_id)
+    with staging(filled.context, filled.table(ORDERS), lease_us=3_000_000) as work:
+        assert work.directory  # which waits for the intent
+        first = _lease(filled, work.operation.op_id)
         while _lease(filled, work.operation.op_id) == first:
             pass
         assert filled.recover() == []

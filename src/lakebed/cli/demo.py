@@ -29,7 +29,10 @@ _QUIET_HOUR = 3  # nothing fails in it: its slice is empty, and says so
 _ENTRIES, _SAMPLES = 20_000, 10_000
 _PATIENCE_S = 60.0
 _BY_HAND = CompactorOptions(small_files=1_000_000)  # the story compacts when it tells of it
-_SPARK = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2", "spark.log.level": "OFF"}
+_SPARK = {
+    "spark.master": "local[2]", "spark.sql.shuffle.partitions": "2", "spark.log.level": "OFF",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # a minute is too short for Java's second compiler to pay
+}  # fmt: skip
 _PROCESSES, _LOGS, _METRICS = "ops.processes", "ops.log_entries", "ops.metrics"
 _MINUTES, _BY_SERVICE = "ops.errors_by_minute", "ops.errors_by_service"
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import ConflictError, LakebedError, OperationConflictError, OutcomeUnknownError, StorageUnavailableError
@@ -80,22 +81,30 @@ def staging(
     )  # fmt: skip
     if batch is not None:
         take_over(context, table, batch)
-    # the rows are planned meanwhile: a small insert has few milliseconds to spend
-    with ThreadPoolExecutor(1, thread_name_prefix="lakebed-intent") as pool:
-        intent = pool.submit(open_operation, context.registry, table.name, operation, lease_us=lease_us)
-        work = Staging(table, operation, directory, intent, timings={"intent": time.perf_counter() - started})
-        try:
-            with kept_alive(context.registry, op_id, lease_us):
-                yield work
-        except OutcomeUnknownError:
-            raise
-        except BaseException as exc:
-            if work.published is None and intent.exception() is None:
-                _undo(context, work, error=f"{type(exc).__name__}: {exc}"[:_SHOWN_CHARS])
-            raise
+    intent: Future[OperationRow] = Future()
+    work = Staging(table, operation, directory, intent, timings={"intent": time.perf_counter() - started})
+    try:
+        # the rows are planned while the intent is written: a small insert has few milliseconds to spend
+        with kept_alive(context.registry, op_id, lease_us, opened=partial(_write_intent, context, work, intent, lease_us)):
+            yield work
+    except OutcomeUnknownError:
+        raise
+    except BaseException as exc:
+        if work.published is None and intent.exception() is None:
+            _undo(context, work, error=f"{type(exc).__name__}: {exc}"[:_SHOWN_CHARS])
+        raise
     if work.published is None:
         intent.result()
         _undo(context, work, error="the writer published nothing")
+
+
+def _write_intent(context: Context, work: Staging, intent: Future[OperationRow], lease_us: int) -> bool:
+    try:
+        intent.set_result(open_operation(context.registry, work.table.name, work.operation, lease_us=lease_us))
+    except BaseException as exc:  # noqa: BLE001 - whoever asks for the directory is told
+        intent.set_exception(exc)
+        return False
+    return True
 
 
 def take_over(context: Context, table: LakeTable, batch: tuple[str, int]) -> None:

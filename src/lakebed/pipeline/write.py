@@ -7,6 +7,7 @@ import secrets
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache, partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,16 +47,19 @@ if TYPE_CHECKING:
     from lakebed.registry.lake_tables import LakeTable
     from lakebed.registry.publish import Published
     from lakebed.registry.transaction import Transaction
-    from lakebed.storage.access import Storage
+    from lakebed.storage.access import FileFacts, Storage
 
 __all__ = ["Staging", "list_settings", "publish_files", "staging", "write_frame", "write_physical"]
 
 cloudpickle.register_pickle_by_value(task_writer)  # type: ignore[no-untyped-call]  # executors need the warehouse and no Lakebed
 
 _WORKERS = 8
+_LITTLE_BYTES = 1 << 20
 _TIMES = frozenset({"date", "timestamp", "timestamptz"})
 _OLD_CALENDAR = b"org.apache.spark.legacyDateTime"  # Spark marks such files in their footer
 _OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}  # no _SUCCESS: it would be an unregistered file
+# no checksum file beside each file: the registry has a better one. Cached, Hadoop would give us the session's file system
+_LOCAL_OPTIONS = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
 # without these, times are written as INT96 or in a calendar that no other engine uses
 _NEEDED = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -208,10 +212,12 @@ def spark_location(path: str) -> str:
 
 def _write_native(work: Staging, table: LakeTable, df: DataFrame, key: KeyPlan) -> None:
     """Spark's committer moves the files of committed attempts here, and nothing else."""
-    writer = df.write.options(compression=table.metadata.compression, **_OPTIONS)
+    place = spark_location(work.directory)
+    options = _OPTIONS | _LOCAL_OPTIONS if place.startswith("file:") else _OPTIONS
+    writer = df.write.options(compression=table.metadata.compression, **options)
     if key.transforms:
         writer = writer.partitionBy(KEY)
-    writer.parquet(spark_location(work.directory))
+    writer.parquet(place)
 
 
 def _write_own(context: Context, work: Staging, table: LakeTable, df: DataFrame, key: KeyPlan) -> frozenset[str]:
@@ -230,35 +236,35 @@ def _write_own(context: Context, work: Staging, table: LakeTable, df: DataFrame,
 
 def _take(storage: Storage, work: Staging, table: LakeTable, key: KeyPlan, told: frozenset[str] | None) -> list[CapturedFile]:
     with work.stage("sync"):
-        paths, leftovers = _sort_out(storage, work.directory, told)
+        files, leftovers = _sort_out(storage, work.directory, told)
         _delete(storage, leftovers)
     wanted = replace(wanted_of(table), always=_sources(table.schema, key))
     examine = partial(_capture, storage, table, wanted, key)
     with work.stage("capture"):
-        captured = _examine_and_sync(storage, work.directory, paths, examine)
-    _delete(storage, [path for path, found in zip(paths, captured, strict=True) if found is None])
+        captured = _examine_and_sync(storage, work.directory, files, examine)
+    _delete(storage, [file.path for file, found in zip(files, captured, strict=True) if found is None])
     return [found for found in captured if found is not None]
 
 
 def _examine_and_sync(
-    storage: Storage, directory: str, paths: Sequence[str], examine: Callable[[str], CapturedFile | None]
+    storage: Storage, directory: str, files: Sequence[FileFacts], examine: Callable[[str], CapturedFile | None]
 ) -> list[CapturedFile | None]:
-    """Both at once: the disk is slower than reading back what was just written."""
-    if not paths:
+    """Both at once: the disk is slower than reading back what was just written. Little is read sooner than threads start."""
+    if not files:
         return []
-    with ThreadPoolExecutor(min(_WORKERS, len(paths)), thread_name_prefix="lakebed-capture") as pool:
+    is_little = sum(file.size_bytes for file in files) <= _LITTLE_BYTES
+    with ThreadPoolExecutor(1 if is_little else min(_WORKERS, 1 + len(files)), thread_name_prefix="lakebed-capture") as pool:
         synced = pool.submit(storage.sync_tree, directory)
-        captured = [examine(paths[0]), *pool.map(examine, paths[1:])]
+        captured = list((map if is_little else pool.map)(examine, (file.path for file in files)))
         synced.result()
     return captured
 
 
-def _sort_out(storage: Storage, directory: str, told: frozenset[str] | None) -> tuple[list[str], list[str]]:
+def _sort_out(storage: Storage, directory: str, told: frozenset[str] | None) -> tuple[list[FileFacts], list[str]]:
     """The data files, and what else lies there: checksums of Hadoop's local file system, files of attempts that lost."""
-    listed = sorted(facts.path for facts in storage.list_files(directory))
+    listed = sorted(storage.list_files(directory), key=attrgetter("path"))
     is_data = told.__contains__ if told is not None else _is_spark_file
-    paths = [path for path in listed if is_data(path)]
-    return paths, [path for path in listed if not is_data(path)]
+    return [facts for facts in listed if is_data(facts.path)], [facts.path for facts in listed if not is_data(facts.path)]
 
 
 def _is_spark_file(path: str) -> bool:
