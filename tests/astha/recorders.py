@@ -17,7 +17,7 @@ from lakebed.astha.pages import Pages
 from lakebed.astha.retry import RetryPolicy
 from lakebed.core.events import SUBSCRIPTIONS, Component
 from lakebed.registry.deliveries import read_standing, save_progress
-from lakebed.registry.journal import read_ends
+from lakebed.registry.journal import read_changes, read_ends
 from lakebed.registry.leases import acquire_lease
 
 if TYPE_CHECKING:
@@ -207,3 +207,15 @@ class Stepper:
     def advance(self, seconds: float) -> None:
         self.time.now += seconds
         self.settle()
+
+
+def started(registry: Registry, components: dict[Component, Recorder]) -> Stepper:
+    """Past its bootstrap: what comes now comes as events."""
+    stepper = Stepper(registry, components)
+    stepper.settle()
+    return stepper
+
+
+def expected(registry: Registry, component: Component, table_id: int, *, after: int = 0) -> list[int]:
+    changes = read_changes(registry, table_id, after=after, limit=100_000)
+    return [e.sequence for e in changes if e.table in SUBSCRIPTIONS[component]]

@@ -6,14 +6,24 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-from recorders import COMPACTOR, ORCHESTRATOR, SNAPSHOTTER, UPDATER, Recorder, SickError, Stepper, fail, fail_on, fail_times, recorders
+from recorders import (
+    COMPACTOR,
+    SNAPSHOTTER,
+    UPDATER,
+    SickError,
+    expected,
+    fail,
+    fail_times,
+    recorders,
+    started,
+)
 
-from builders import ORDERS, count, fake_file, grow_schema, make_table, publish, seal_pending, within
+from builders import ORDERS, fake_file, grow_schema, make_table, publish, seal_pending, within
 from lakebed.core.errors import InvalidValueError
-from lakebed.core.events import SUBSCRIPTIONS, Component, Operation
+from lakebed.core.events import Operation
 from lakebed.core.names import TableName
-from lakebed.registry.deliveries import list_dead_letters, list_parked, read_cursors
-from lakebed.registry.journal import purge_journal, read_changes, read_ends
+from lakebed.registry.deliveries import list_dead_letters, read_cursors
+from lakebed.registry.journal import purge_journal, read_ends
 from lakebed.registry.lake_tables import require_table
 from lakebed.registry.retire import retire_by_ids
 
@@ -27,18 +37,6 @@ RETURNS = TableName("shop", "returns")
 @pytest.fixture
 def table(registry: Registry) -> LakeTable:
     return make_table(registry)
-
-
-def started(registry: Registry, components: dict[Component, Recorder]) -> Stepper:
-    """Past its bootstrap: what comes now comes as events."""
-    stepper = Stepper(registry, components)
-    stepper.settle()
-    return stepper
-
-
-def expected(registry: Registry, component: Component, table_id: int, *, after: int = 0) -> list[int]:
-    changes = read_changes(registry, table_id, after=after, limit=100_000)
-    return [e.sequence for e in changes if e.table in SUBSCRIPTIONS[component]]
 
 
 def test_every_component_hears_of_its_tables_in_order_and_once(registry: Registry, table: LakeTable) -> None:
@@ -194,102 +192,6 @@ def test_a_permanent_error_is_called_once(registry: Registry, table: LakeTable, 
     assert components[UPDATER].calls.count((1, expected(registry, UPDATER, 1)[-1])) == 1
     assert [letter.attempts for letter in list_dead_letters(registry)] == [1]
     assert len(components[UPDATER].refreshes) == 2
-
-
-def park(stepper: Stepper, recorder: Recorder) -> None:
-    recorder.before_event = recorder.before_refresh = fail_on(1)
-    stepper.settle()
-    for _ in range(200):
-        stepper.advance(5.0)
-
-
-def test_a_refresh_that_fails_too_parks_the_table_and_no_other(registry: Registry, table: LakeTable) -> None:
-    other = make_table(registry, RETURNS)
-    components = recorders(registry, UPDATER, ORCHESTRATOR)
-    stepper = started(registry, components)
-    marks = read_ends(registry)
-    publish(registry, table, fake_file(1))
-    park(stepper, components[UPDATER])
-    stepper.save()
-    calls = len(components[UPDATER].calls)
-
-    publish(registry, table, fake_file(2))
-    publish(registry, other, fake_file(3))
-    stepper.advance(1000.0)
-
-    mine = [call for call in components[UPDATER].calls if call[0] == 1]
-    assert mine.count((1, 0)) == 1 + 30  # the bootstrap, and the refresh that never worked
-    assert len(components[UPDATER].calls) == calls + 1
-    assert components[UPDATER].sequences(2) == expected(registry, UPDATER, 2, after=marks[2])
-    assert components[ORCHESTRATOR].sequences(1) == expected(registry, ORCHESTRATOR, 1, after=marks[1])
-    assert require_table(registry, ORDERS).row.state == "degraded"
-    assert require_table(registry, RETURNS).row.state == "ok"
-    assert [letter.attempts for letter in list_dead_letters(registry, open_only=True)] == [30, 30]
-
-
-def test_a_parked_table_stays_parked_for_the_next_process(registry: Registry, table: LakeTable) -> None:
-    components = recorders(registry, UPDATER)
-    stepper = started(registry, components)
-    publish(registry, table, fake_file(1))
-    park(stepper, components[UPDATER])
-    stepper.save()
-
-    again = recorders(registry, UPDATER)
-    second = started(registry, again)
-
-    assert again[UPDATER].calls == []
-    assert second.delivery.list_parked() == [(UPDATER, 1)]
-    assert list(list_parked(registry)) == [(UPDATER, 1)]
-
-
-def test_a_repaired_table_is_refreshed_and_goes_on(registry: Registry, table: LakeTable) -> None:
-    components = recorders(registry, UPDATER)
-    stepper = started(registry, components)
-    publish(registry, table, fake_file(1))
-    park(stepper, components[UPDATER])
-    stepper.save()
-    components[UPDATER].before_event = components[UPDATER].before_refresh = lambda _: None
-
-    assert stepper.delivery.unpark(UPDATER, 1)
-    assert not stepper.delivery.unpark(UPDATER, 1)
-    stepper.settle()
-    stepper.save()
-    mark = components[UPDATER].refreshes[-1][1]
-    publish(registry, table, fake_file(2))
-    stepper.settle()
-
-    assert components[UPDATER].sequences() == expected(registry, UPDATER, 1, after=mark)[-1:]
-    assert require_table(registry, ORDERS).row.state == "ok"
-    assert list_parked(registry) == {}
-    assert list_dead_letters(registry, open_only=True) == []
-
-
-def test_a_parked_lane_does_not_hold_the_journal(registry: Registry, table: LakeTable) -> None:
-    components = recorders(registry)
-    stepper = started(registry, components)
-    publish(registry, table, fake_file(1))
-    park(stepper, components[UPDATER])
-    stepper.save()
-    stepper.settle()
-    stepper.save()
-
-    purge_journal(registry, 1)
-
-    assert count(registry, "change_log") == 0
-
-
-def test_one_poisoned_table_never_delays_another(registry: Registry, table: LakeTable) -> None:
-    other = make_table(registry, RETURNS)
-    components = recorders(registry)
-    stepper, mark = started(registry, components), read_ends(registry)[2]
-    components[UPDATER].before_event = fail_on(1)
-    publish(registry, table, fake_file(1))
-    for number in range(5):
-        publish(registry, other, fake_file(10 + number))
-        stepper.settle()  # the clock stands still: nothing waits
-
-    for component, recorder in components.items():
-        assert recorder.sequences(2) == expected(registry, component, 2, after=mark)
 
 
 def test_a_gap_in_the_journal_means_refresh(registry: Registry, table: LakeTable) -> None:

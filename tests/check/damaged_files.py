@@ -1,4 +1,4 @@
-"""Ways to hurt files, footers, the journal and the warehouse, each with the rules that must find it, and no other."""
+"""Ways to hurt files, footers and the warehouse, each with the rules that must find it, and no other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 import zstandard
-from patients import DAILY_ID, OLD_ID, ORDERS_ID, Patient, found_by
+from patients import DAILY_ID, OLD_ID, ORDERS_ID, Patient, forget_journal, found_by
 
 # -- files -------------------------------------------------------------------------------------
 
@@ -187,115 +187,6 @@ def an_unknown_footer_format(lake: Patient) -> None:
 @found_by("footer_rows")
 def a_footer_with_wrong_rows(lake: Patient) -> None:
     lake.run("UPDATE partition_metadata SET num_rows = num_rows + 1 WHERE file_path = :p", p=lake.live_path())
-
-
-# -- the journal -------------------------------------------------------------------------------
-
-
-def forget_journal(lake: Patient, table_id: int) -> None:
-    """As a purge does: afterwards no replay can tell what was changed."""
-    lake.run("DELETE FROM change_log WHERE table_id = :t", t=table_id)
-    lake.run("DELETE FROM subscriber_cursor WHERE table_id = :t", t=table_id)
-    lake.run("UPDATE table_seq SET purged_seq = last_seq WHERE table_id = :t", t=table_id)
-
-
-@found_by("journal_ends")
-def a_horizon_in_the_future(lake: Patient) -> None:
-    lake.run("UPDATE table_seq SET horizon_seq = last_seq + 1 WHERE table_id = :t", t=ORDERS_ID)
-
-
-@found_by("journal_gap")
-def a_gap_in_the_journal(lake: Patient) -> None:
-    lake.run("DELETE FROM change_log WHERE table_id = :t AND seq = 3", t=ORDERS_ID)
-
-
-@found_by("journal_gap")
-def a_lost_last_change(lake: Patient) -> None:
-    lake.run("DELETE FROM change_log WHERE table_id = :t AND seq = (SELECT last_seq FROM table_seq WHERE table_id = :t)", t=DAILY_ID)
-
-
-@found_by("journal_beyond")
-def a_change_beyond_the_end(lake: Patient) -> None:
-    sql = """INSERT INTO change_log (id, registry_table, operation, at)
-SELECT (table_id << 40) + last_seq + 1, 'tables', 'INSERT', 0 FROM table_seq WHERE table_id = :t"""
-    lake.run(sql, t=ORDERS_ID)
-
-
-@found_by("journal_not_purged")
-def a_change_below_the_purge(lake: Patient) -> None:
-    lake.run("INSERT INTO change_log (id, registry_table, operation, at) VALUES (:id, 'tables', 'INSERT', 0)", id=(OLD_ID << 40) + 1)
-
-
-@found_by("cursor_range")
-def a_cursor_beyond_the_end(lake: Patient) -> None:
-    lake.run("UPDATE subscriber_cursor SET seq = 9999 WHERE table_id = :t AND component = 'compactor'", t=ORDERS_ID)
-
-
-@found_by("cursor_range")
-def a_cursor_before_the_beginning(lake: Patient) -> None:
-    lake.run("UPDATE subscriber_cursor SET seq = -1 WHERE table_id = :t AND component = 'compactor'", t=ORDERS_ID)
-
-
-@found_by("cursor_lost")
-def a_cursor_that_was_purged_past(lake: Patient) -> None:
-    lake.run("UPDATE subscriber_cursor SET seq = 1 WHERE table_id = :t AND component = 'compactor'", t=OLD_ID)
-
-
-@found_by("journal_replay")
-def a_change_that_was_not_captured(lake: Patient) -> None:
-    with lake.past_triggers("tables"):
-        lake.run("UPDATE tables SET state = 'degraded' WHERE id = :t", t=ORDERS_ID)
-
-
-@found_by("journal_replay", "iceberg_history")
-def a_row_that_vanished_without_a_change(lake: Patient) -> None:
-    with lake.past_triggers("table_snapshots"):
-        lake.run("DELETE FROM table_snapshots")
-
-
-@found_by("journal_replay")
-def an_altered_image(lake: Patient) -> None:
-    sql = "UPDATE change_log SET after = replace(after, 'parquet', 'porquet') WHERE table_id = :t AND registry_table = 'table_files' AND seq < 9"
-    lake.run(sql, t=ORDERS_ID)
-
-
-@found_by("journal_replay")
-def an_image_that_cannot_be_read(lake: Patient) -> None:
-    lake.run("UPDATE change_log SET after = '[1, 2' WHERE table_id = :t AND seq = 1", t=ORDERS_ID)
-
-
-@found_by("journal_replay")
-def two_changes_in_the_wrong_order(lake: Patient) -> None:
-    """Updates of one row: their sum is right, their order is not."""
-    swap = "SELECT id FROM change_log WHERE table_id = :t AND registry_table = 'tables' AND operation = 'UPDATE' ORDER BY id LIMIT 1"
-    first = lake.one(swap, t=ORDERS_ID)
-    second = lake.one(swap.replace("ORDER BY", "AND id > :first ORDER BY"), t=ORDERS_ID, first=first)
-    for old, new in ((first, -1), (second, first), (-1, second)):
-        lake.run("UPDATE change_log SET id = :new WHERE id = :old", old=old, new=new)
-
-
-# -- operations and leases ---------------------------------------------------------------------
-
-
-@found_by("operation_stuck")
-def an_operation_nobody_rolls_back(lake: Patient) -> None:
-    lake.run("UPDATE operations SET lease_until = 0 WHERE state = 'writing'")
-
-
-@found_by("operation_result")
-def an_operation_without_its_result(lake: Patient) -> None:
-    lake.run("UPDATE operations SET result = NULL WHERE state = 'registered' AND table_id = :t", t=OLD_ID)
-
-
-@found_by("lease_number")
-def a_lease_on_the_future(lake: Patient) -> None:
-    lake.run("UPDATE lease_numbers SET seq = 9999")
-
-
-@found_by("lease_unknown", sqlite="foreign_keys")
-def a_number_of_no_lease(lake: Patient) -> None:
-    lake.drop_reference("lease_numbers", "lease_numbers_lease")
-    lake.run("DELETE FROM leases")
 
 
 # -- the warehouse -----------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import test_check
-from damages import DAMAGES, ORDERS_ID, Damage, Patient, damaged_files, damaged_iceberg, damaged_tables
+from damages import DAMAGES, ORDERS_ID, Damage, Patient, damaged_files, damaged_iceberg, damaged_journal, damaged_tables
 from healthy_lake import LINES, ORDERS
 from patients import OLD_ID
 from test_check import store_footer
@@ -242,8 +242,8 @@ def test_files_of_a_lost_history_are_given_up_only_when_asked_for(registry: Regi
 
 def test_several_damages_at_once_are_mended_in_one_call(registry: Registry, storage: Storage, patient: Patient) -> None:
     for hurt in (
-        damaged_tables.a_wrong_row_count, damaged_files.a_lost_footer, damaged_files.a_lost_queue_entry, damaged_files.a_gap_in_the_journal,
-        damaged_tables.a_wrong_scope, damaged_files.a_cursor_that_was_purged_past, damaged_iceberg.a_pointer_to_nothing,
+        damaged_tables.a_wrong_row_count, damaged_files.a_lost_footer, damaged_files.a_lost_queue_entry, damaged_journal.a_gap_in_the_journal,
+        damaged_tables.a_wrong_scope, damaged_journal.a_cursor_that_was_purged_past, damaged_iceberg.a_pointer_to_nothing,
         damaged_tables.a_dropped_trigger,
     ):  # fmt: skip
         hurt(patient)
@@ -255,7 +255,7 @@ def test_several_damages_at_once_are_mended_in_one_call(registry: Registry, stor
 
 
 def test_components_refresh_after_the_journal_was_lost(registry: Registry, storage: Storage, patient: Patient) -> None:
-    damaged_files.a_gap_in_the_journal(patient)
+    damaged_journal.a_gap_in_the_journal(patient)
 
     repair(registry, storage, dry_run=False)
 
@@ -296,7 +296,7 @@ def test_a_repair_that_is_interrupted_anywhere_is_finished_by_the_next(
 ) -> None:
     def hurt() -> None:
         damaged_tables.a_wrong_row_count(patient)
-        damaged_files.a_gap_in_the_journal(patient)
+        damaged_journal.a_gap_in_the_journal(patient)
         damaged_files.a_lost_queue_entry(patient)
 
     hurt()

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing, suppress
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from retire_calls import fill, hour, left_behind, outcomes, retire_hours
 
 from builders import (
     DAILY,
     ORDERS,
-    START,
     count,
     fake_file,
     fresh_name,
@@ -22,11 +21,8 @@ from builders import (
     logical_dump,
     make_table,
     make_view,
-    promote,
     publish,
-    stage,
     within,
-    write_partition,
 )
 from lakebed import admin
 from lakebed.core.errors import (
@@ -35,7 +31,6 @@ from lakebed.core.errors import (
     InvalidRangeError,
     InvalidValueError,
     PartitionNotFoundError,
-    RefusedError,
     RegistryUnavailableError,
     TableNotFoundError,
     TooManyPartitionsError,
@@ -44,7 +39,7 @@ from lakebed.core.names import TableName
 from lakebed.registry.create import open_backend
 from lakebed.registry.engine import Registry
 from lakebed.registry.lake_tables import drop_table
-from lakebed.registry.retirements import allow_incompatible, retire_at_once, retire_in_parts
+from lakebed.registry.retirements import retire_at_once, retire_in_parts
 from lakebed.registry.runs import list_runs
 from lakebed.testing import SteppedBackend, Steps
 
@@ -53,40 +48,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakebed.admin import Retirement
-    from lakebed.lake import Lake
-    from lakebed.testing import FixedClock
 
 OUTSIDE = frozenset({"runs"})
-
-
-def hour(number: int) -> datetime:
-    return START + timedelta(hours=number)
-
-
-def retire_hours(registry: Registry, begin: int, end: int, *, dry_run: bool = False, atomic: bool = False) -> Retirement:
-    return admin.retire_partitions(registry, str(ORDERS), insert_begin=hour(begin), insert_end=hour(end), dry_run=dry_run, atomic=atomic)
-
-
-def fill(registry: Registry, hours: int) -> None:
-    """Odd hours are empty."""
-    table = make_table(registry)
-    for h in range(hours):
-        publish(registry, table, *([] if h % 2 else [fake_file(h)]), hours=(h, h + 1))
-
-
-def outcomes(done: Retirement) -> list[str]:
-    return [o.outcome for o in done.outcomes]
-
-
-def left_behind(registry: Registry) -> tuple[str, str]:
-    """Hours 0 (full) and 1 (empty) of a definition that serves no more."""
-    view = make_view(registry)
-    publish(registry, view, fake_file(1), hours=(0, 1))
-    publish(registry, view, hours=(1, 2))
-    later = stage(registry)
-    publish(registry, view, fake_file(3), hours=(0, 1), schema_hash=later)
-    promote(registry, later)
-    return view.schema_hash, later
 
 
 # -- one, by its key ------------------------------------------------------------------------------
@@ -291,107 +254,6 @@ def test_at_once_over_several_tables_is_one_transaction(registry: Registry) -> N
 
     assert outcomes(done) == ["retired"] * 3
     assert admin.list_incompatible_partitions(registry) == []
-
-
-# -- what became incompatible ---------------------------------------------------------------------
-
-
-def test_what_became_incompatible_is_previewed_then_retired_and_nothing_else(registry: Registry) -> None:
-    _, new = left_behind(registry)
-    preview = admin.retire_incompatible_partitions(registry, str(DAILY))
-
-    done = admin.retire_incompatible_partitions(registry, str(DAILY), dry_run=False)
-
-    assert (preview.empty, preview.non_empty, preview.dry_run) == (1, 1, True)
-    assert (done.empty, done.non_empty, done.files, done.bytes_scheduled) == (1, 1, 1, 20_000)
-    assert [p.schema_hash for p in admin.list_partitions(registry)] == [new]
-    assert admin.retire_incompatible_partitions(registry, dry_run=False).partitions == 0
-
-
-def test_named_partitions_give_one_outcome_each_in_their_order(registry: Registry) -> None:
-    left_behind(registry)
-    first, second = (r.partition_id for r in admin.list_incompatible_partitions(registry))
-    visible = next(p.partition_id for p in admin.list_partitions(registry) if p.partition_id not in {first, second})
-
-    done = admin.retire_incompatible_partitions(registry, partition_ids=[second, visible, 7, first, second], dry_run=False)
-
-    assert outcomes(done) == ["retired", "compatible", "not_found", "retired", "already_retired"]
-    assert [o.partition_id for o in done.outcomes] == [second, visible, 7, first, second]
-    assert [p.partition_id for p in admin.list_partitions(registry)] == [visible]
-
-
-def test_what_became_visible_since_it_was_listed_is_kept(registry: Registry) -> None:
-    left_behind(registry)
-    listed = admin.list_incompatible_partitions(registry)
-    within(registry, lambda tx: tx.run("UPDATE table_metadata SET standing = 'readable' WHERE standing = 'incompatible'"), DAILY)
-
-    (done,) = retire_in_parts(registry, listed, check=allow_incompatible)  # judged again, under the lock
-    named = admin.retire_incompatible_partitions(registry, partition_ids=[r.partition_id for r in listed], dry_run=False)
-
-    assert [o.outcome for o in done] == outcomes(named) == ["compatible"] * 2
-
-
-def test_partitions_of_a_dropped_table_can_be_retired(registry: Registry) -> None:
-    fill(registry, 2)
-    within(registry, lambda tx: drop_table(tx, ORDERS))
-
-    done = admin.retire_incompatible_partitions(registry, dry_run=False)
-
-    assert (done.empty, done.non_empty) == (1, 1)
-    assert count(registry, "temporary_files") == 1
-
-
-# -- by age ---------------------------------------------------------------------------------------
-
-
-def test_partitions_past_their_retention_go_by_event_time_and_by_slice(timed_registry: Registry, clock: FixedClock) -> None:
-    table = make_table(timed_registry)
-    publish(timed_registry, table, fake_file(1), hours=(0, 1))  # its events lie at START
-    publish(timed_registry, table, hours=(1, 2))  # empty: its slice ends two hours after START
-    publish(timed_registry, table)  # inserted now, empty
-    retention = timedelta(microseconds=clock.micros) - (START - hour(0)) - timedelta(seconds=START.timestamp())
-
-    def expired(extra: timedelta) -> int:
-        return admin.retire_expired_partitions(timed_registry, retention + extra).partitions
-
-    assert [expired(timedelta(0)), expired(timedelta(hours=-1)), expired(timedelta(hours=-3))] == [0, 1, 2]
-    done = admin.retire_expired_partitions(timed_registry, retention - timedelta(hours=3), str(ORDERS), dry_run=False)
-    assert (done.empty, done.non_empty) == (1, 1)
-    assert len(admin.list_partitions(timed_registry)) == 1
-
-
-@pytest.mark.parametrize("retention", [timedelta(0), timedelta(days=-1)])
-def test_a_retention_of_nothing_is_refused(registry: Registry, retention: timedelta) -> None:
-    with pytest.raises(InvalidValueError, match="retention"):
-        admin.retire_expired_partitions(registry, retention)
-
-
-# -- by file --------------------------------------------------------------------------------------
-
-
-def test_retiring_by_file_warns_and_takes_the_whole_partition_once(lake: Lake) -> None:
-    make_table(lake.registry)
-    write_partition(lake, 1, files=2)
-    path = lake.list_files(str(ORDERS))[0].file_path
-
-    with pytest.warns(DeprecationWarning, match="use retire_partition_by_metadata") as warned:
-        done = admin.retire_partition_by_file(lake.registry, lake.storage, f"file://{path}")
-    with pytest.warns(DeprecationWarning, match="deprecated"):
-        again = admin.retire_partition_by_file(lake.registry, lake.storage, path)
-
-    assert warned[0].filename == __file__
-    assert (done.partitions, done.files, outcomes(again)) == (1, 2, ["already_retired"])
-    assert lake.check().clean
-
-
-def test_a_file_nobody_knows_and_no_path_at_all_are_refused(lake: Lake) -> None:
-    for path, error in (
-        (f"{lake.storage.paths.root}/x.parquet", PartitionNotFoundError),
-        (" ", InvalidValueError),
-        ("/etc/passwd", RefusedError),
-    ):
-        with pytest.warns(DeprecationWarning, match="deprecated"), pytest.raises(error):
-            admin.retire_partition_by_file(lake.registry, lake.storage, path)
 
 
 # -- bad input ------------------------------------------------------------------------------------
