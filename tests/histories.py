@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING
 
 from builders import HOUR, SCHEMA, START, fake_file, grow_schema, insert_hours, make_view, micros_of, promote, stage, within
 from history_checks import compare
-from history_model import (
-    NAMES,
-    READABLE,
-    File,
-    FileShape,
-    Partition,
-    Queued,
-    Refusal,
-    Scope,
-    Table,
-)
+from history_model import NAMES, READABLE, File, FileShape, Partition, Queued, Refusal, Scope, Table
 from lakebed.core.errors import (
     AmbiguousPartitionError,
     FileConflictError,
@@ -43,7 +33,7 @@ from lakebed.registry.snapshots import NewSnapshot, add_snapshot, expire_snapsho
 from lakebed.registry.temporary_files import claim_expired, finalize_deleted, release_failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from lakebed.core.errors import LakebedError
@@ -114,7 +104,7 @@ class History:
         """A plain insert without `hours`, a window with them; of the version that is being built if asked and there is one."""
         scope = Scope(instance, (table.staged if use_staged else None) or table.serving)
         partition = self._offer(table, shapes, scope, None if hours is None else insert_hours(*hours))
-        wanted = partition.insert_range or self._next_slot(table)
+        wanted = partition.insert_range or table.next_slot(self.clock())
         if table.overlaps(scope, wanted):
             with self.refused(PartitionConflictError):
                 self._publish(partition)
@@ -285,7 +275,8 @@ class History:
         assert finalize_deleted(self.registry, claim, done) == 0
         release_failed(self.registry, claim, failed)
         for path in done:
-            self._forget(self.queue.pop(path))
+            gone = self.queue.pop(path)
+            gone.table.forget(gone.file)
         for queued in (self.queue[path] for path in failed):
             queued.claimed_until = self.clock() + min(3600, 10 << queued.attempts) * 1_000_000
             queued.attempts += 1
@@ -334,10 +325,6 @@ class History:
         made = replace(made, path=f"/warehouse/shop/data/{number:08d}.{'json' if shape.is_json else 'parquet'}")
         return replace(made, file_type=FileType.JSON, footer=None, columns=()) if shape.is_json else made
 
-    def _next_slot(self, table: Table) -> TimeRange:
-        slot = max(self.clock(), table.last_slot + 1)
-        return TimeRange(begin=slot, end=slot + 1)
-
     def _publish(
         self, partition: NewPartition, *, replacing: frozenset[int] = frozenset(), keeping: frozenset[int] = frozenset()
     ) -> tuple[int, int | None, Sequence[int]]:
@@ -349,7 +336,7 @@ class History:
         self, table: Table, partition: NewPartition, shapes: Sequence[FileShape], victims: frozenset[int], kept: frozenset[int]
     ) -> None:
         """Publish, and make the model what it must be afterwards."""
-        insert_range, stamp = partition.insert_range or self._next_slot(table), table.last_seq + 1
+        insert_range, stamp = partition.insert_range or table.next_slot(self.clock()), table.last_seq + 1
         partition_id, group, file_ids = self._publish(partition, replacing=victims, keeping=kept)
         if partition.insert_range is None:
             table.last_slot = insert_range.begin
@@ -375,7 +362,7 @@ class History:
         table.files |= {f.file_id: f for f in new}
         for file_id in kept:
             table.files[file_id].partition_id = partition_id
-        self._drop(table, victims)
+        table.drop(victims)
         table.partitions[partition_id] = Partition(
             partition_id=partition_id,
             scope=Scope(partition.instance, partition.schema_hash),
@@ -390,7 +377,7 @@ class History:
         group = table.draw_group(leave=files) if any(f.file_id in table.iceberg for f in files) else None
         assert (done.partitions, done.files, done.group) == (len(victims), len(files), group)
         self._leave(table, files, stamp=stamp, group=group, grace_us=grace_us)
-        self._drop(table, {p.partition_id for p in victims})
+        table.drop({p.partition_id for p in victims})
         return done
 
     def _leave(self, table: Table, files: Sequence[File], *, stamp: int, group: int | None, grace_us: int) -> None:
@@ -398,11 +385,6 @@ class History:
             file.retired_seq = stamp
             file.removed_group = file.removed_group or group
             self.queue[file.path] = Queued(table=table, file=file, expiration=self.clock() + grace_us)
-
-    def _drop(self, table: Table, ids: Iterable[int]) -> None:
-        for partition_id in sorted(ids):
-            del table.partitions[partition_id]
-            table.gone.append(partition_id)
 
     def _may_delete(self, queued: Queued) -> bool:
         """Past its grace, held by no reader, needed by neither Iceberg's present nor a snapshot that is kept."""
@@ -415,9 +397,3 @@ class History:
         coming = [held for group, held in table.at_group.items() if group >= table.committed_group]
         kept = [table.at_group[group] for group in table.snapshots.values()]
         return not any(file.file_id in held for held in coming + kept)
-
-    def _forget(self, queued: Queued) -> None:
-        table, file = queued.table, queued.file
-        del table.files[file.file_id]
-        table.finalized.add(file.file_id)
-        table.horizon = max(table.horizon, file.retired_seq or 0)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from builders import logical_dump
 from lakebed.core.names import TableName
 from lakebed.core.partitions import SMALL_FILE_BYTES
+from lakebed.core.times import TimeRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lakebed.core.errors import LakebedError
-    from lakebed.core.times import TimeRange
     from lakebed.registry.engine import Registry
 
 NAMES = tuple(TableName("shop", name) for name in ("orders", "daily", "returns"))
@@ -124,6 +124,21 @@ class Table:
             for p in self.partitions.values()
             if p.partition_id not in apart_from
         )
+
+    def next_slot(self, now: int) -> TimeRange:
+        slot = max(now, self.last_slot + 1)
+        return TimeRange(begin=slot, end=slot + 1)
+
+    def drop(self, ids: Iterable[int]) -> None:
+        for partition_id in sorted(ids):
+            del self.partitions[partition_id]
+            self.gone.append(partition_id)
+
+    def forget(self, file: File) -> None:
+        """Its deletion is final."""
+        del self.files[file.file_id]
+        self.finalized.add(file.file_id)
+        self.horizon = max(self.horizon, file.retired_seq or 0)
 
 
 @dataclass(slots=True, kw_only=True)
