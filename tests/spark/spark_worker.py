@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -168,8 +169,18 @@ def stop_session(url: str, warehouse: str) -> None:
             tell({"raised": type(exc).__name__, "clean": lake.check().clean})
 
 
+def insert_much(url: str, warehouse: str, rows: int, files: int) -> None:
+    """With a JVM of 1 GB; what Python held at most is told with the answer."""
+    with opened(url, warehouse) as lake:
+        make_orders(lake)
+        done = insert(lake.context, ORDERS, orders(lake.spark, 0, rows).repartition(files))
+        read, clean = lake.read(ORDERS).count(), lake.check().clean
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    tell({"rows": read, "files": done.files, "clean": clean, "driver_mb": peak})
+
+
 _FUNCTIONS: dict[str, Callable[..., None]] = {
-    f.__name__: f for f in (hang_in_job, interrupted_in_job, hang_before_registration, fail_once, stream, stop_session)
+    f.__name__: f for f in (hang_in_job, interrupted_in_job, hang_before_registration, fail_once, stream, stop_session, insert_much)
 }
 
 if __name__ == "__main__":

@@ -80,6 +80,18 @@ def test_a_negative_range_is_refused(storage: Storage, operation: str) -> None:
         storage.read_range(path, -1, 1)
 
 
+def test_many_files_are_read_in_their_order_up_to_the_one_that_is_missing(storage: Storage, operation: str) -> None:
+    paths = [put(storage, f"{operation}/{name}", name.encode()) for name in ("b/2", "a/1", "b/3", "4")]
+
+    assert list(storage.read_files((path, 2) for path in paths)) == [b"b/", b"a/", b"b/", b"4"]
+    reading = storage.read_files([(paths[0], 99), (f"{operation}/none/5", 99)])
+    assert next(reading) == b"b/2"
+    with pytest.raises(FileMissingError):
+        next(reading)
+    with pytest.raises(PathRefusedError):
+        next(storage.read_files([(f"{storage.paths.root}/../x", 1)]))
+
+
 def test_pyarrow_reads_parquet_from_an_open_input(storage: Storage, operation: str) -> None:
     sink = io.BytesIO()
     parquet.write_table(pa.table({"n": [1, 2, 3]}), sink)

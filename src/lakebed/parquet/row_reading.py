@@ -103,7 +103,7 @@ class Reader:
                     yield waiting.popleft().result()
                 yield from _read_large(self._storage, batch[0], self._shape, self._portion_bytes)
                 continue
-            contents = (_read_bytes(self._storage, source) for source in batch)
+            contents = _read_bytes(self._storage, batch)
             if not self._ahead:
                 yield _decode_portion(batch, contents, self._shape)
                 continue
@@ -135,10 +135,11 @@ def _decode_portion(sources: Sequence[Source], contents: Iterable[bytes], shape:
     return Portion(rows, sum(source.size_bytes for source in sources), _sum(rows, shape))
 
 
-def _read_bytes(storage: Storage, source: Source) -> bytes:
-    content = storage.read_range(source.path, 0, source.size_bytes + 1)
-    _require_size(source, len(content))
-    return content
+def _read_bytes(storage: Storage, sources: Sequence[Source]) -> Iterator[bytes]:
+    contents = storage.read_files((source.path, source.size_bytes + 1) for source in sources)
+    for source, content in zip(sources, contents, strict=True):
+        _require_size(source, len(content))
+        yield content
 
 
 def _decode(source: Source, content: bytes) -> pa.Table:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lakebed.storage.paths import PathManager
 
@@ -67,6 +67,9 @@ class Storage(Protocol):
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """`length` bytes from `offset`; fewer only where the file ends."""
+
+    def read_files(self, wanted: Iterable[tuple[str, int]]) -> Iterator[bytes]:
+        """Of each path up to so many bytes, in order: for many small files, whose directories are walked once."""
 
     def open_input(self, path: str) -> BinaryIO:
         """A seekable file that `pyarrow.parquet.ParquetFile` accepts; the caller closes it."""

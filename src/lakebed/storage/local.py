@@ -18,7 +18,7 @@ from lakebed.storage.faults import translate
 from lakebed.storage.paths import MARKER_NAME, PathManager, Warehouse, has_scheme, is_local, normalize, require_clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lakebed.storage.deletion import Verdict
 
@@ -77,6 +77,14 @@ class LocalStorage:
         path = self.canonical(path)
         with self._translated(path, doing="read"):
             return self._read(path, offset, length)
+
+    def read_files(self, wanted: Iterable[tuple[str, int]]) -> Iterator[bytes]:
+        with DirectoryCursor(self.paths.root) as cursor:
+            for spelled, length in wanted:
+                path = self.canonical(spelled)
+                with self._translated(path, doing="read"):
+                    content = _read_at(cursor, path, 0, length)
+                yield content
 
     def open_input(self, path: str) -> BinaryIO:
         path = self.canonical(path)
@@ -175,9 +183,7 @@ class LocalStorage:
 
     def _read(self, path: str, offset: int, length: int) -> bytes:
         with DirectoryCursor(self.paths.root) as cursor:
-            parent, name = cursor.enter_parent(path)
-            with descriptors.closing_descriptor(descriptors.open_regular(path, name, parent)) as descriptor:
-                return descriptors.read_range(descriptor, offset, length)
+            return _read_at(cursor, path, offset, length)
 
     def _unlink_all(self, paths: Sequence[str]) -> list[Verdict]:
         with DirectoryCursor(self.paths.root) as cursor:
@@ -257,6 +263,12 @@ def hash_stream(source: BinaryIO, *, chunk_bytes: int) -> str:
     while chunk := source.read(chunk_bytes):
         digest.update(chunk)
     return digest.hexdigest()
+
+
+def _read_at(cursor: DirectoryCursor, path: str, offset: int, length: int) -> bytes:
+    parent, name = cursor.enter_parent(path)
+    with descriptors.closing_descriptor(descriptors.open_regular(path, name, parent)) as descriptor:
+        return descriptors.read_range(descriptor, offset, length)
 
 
 def _describe(path: str, found: os.stat_result) -> FileFacts:

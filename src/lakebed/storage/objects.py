@@ -18,7 +18,7 @@ from lakebed.storage.local import hash_stream
 from lakebed.storage.paths import MARKER_NAME, PathManager
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lakebed.storage.deletion import Verdict
     from lakebed.storage.signing import ConditionalWriter
@@ -70,6 +70,9 @@ class ObjectStorage:
         path = self.canonical(path)
         with self._translated(path, doing="read"):
             return self._read(path, offset, length)
+
+    def read_files(self, wanted: Iterable[tuple[str, int]]) -> Iterator[bytes]:
+        return (self.read_range(path, 0, length) for path, length in wanted)
 
     def open_input(self, path: str) -> BinaryIO:
         path = self.canonical(path)
