@@ -30,6 +30,16 @@ PLAIN = [
     "amount AS d",
     "CAST(id AS DECIMAL(20,3)) AS e",
 ]
+FLAT = [
+    "id",
+    "ts",
+    "date(ts) AS day",
+    "string(id) AS s",
+    "amount AS d",
+    "CAST(amount AS FLOAT) AS f",
+    "CAST(id AS DECIMAL(20,3)) AS e",
+    "id > 3 AS b",
+]
 NESTED = [*PLAIN, "array(struct(id AS x)) AS l", "map(string(id), array(ts)) AS m"]
 
 
@@ -45,7 +55,7 @@ def _columns(nodes: tuple[Node, ...]) -> Iterator[Node]:
         yield from _columns((element,) if element is not None else map_entry(node) or node.children)
 
 
-@pytest.mark.parametrize(("columns", "partition_by"), [(PLAIN, []), (PLAIN, ["bucket(2, id)"]), (NESTED, []), (NESTED, ["bucket(2, id)"])])
+@pytest.mark.parametrize(("columns", "partition_by"), [(c, by) for c in (FLAT, PLAIN, NESTED) for by in ([], ["bucket(2, id)"])])
 def test_every_field_of_a_file_has_its_id(spark_lake: Lake, spark: SparkSession, columns: list[str], partition_by: list[str]) -> None:
     df = orders(spark, 0, 20).selectExpr(*columns)
     table = spark_lake.create_table("shop.deep", schema_like(df), partition_by=partition_by)
@@ -54,6 +64,17 @@ def test_every_field_of_a_file_has_its_id(spark_lake: Lake, spark: SparkSession,
 
     expected = {field.field_id for field in walk(table.schema.fields)}
     assert all(ids_in(file.file_path, table.schema) == expected for file in spark_lake.list_files("shop.deep"))
+    assert spark_lake.check().clean
+
+
+def test_ids_that_rows_bring_along_are_not_those_of_the_table(spark_lake: Lake, spark: SparkSession) -> None:
+    table = make_orders(spark_lake)
+    foreign = orders(spark, 0, 5).withMetadata("id", {"parquet.field.id": 77}).withMetadata("amount", {"parquet.field.id": 1})
+
+    insert(spark_lake.context, ORDERS, foreign)
+
+    expected = {field.field_id for field in walk(table.schema.fields)}
+    assert [ids_in(file.file_path, table.schema) for file in spark_lake.list_files(ORDERS)] == [expected] * 2
     assert spark_lake.check().clean
 
 

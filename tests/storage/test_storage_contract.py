@@ -92,6 +92,15 @@ def test_many_files_are_read_in_their_order_up_to_the_one_that_is_missing(storag
         next(storage.read_files([(f"{storage.paths.root}/../x", 1)]))
 
 
+def test_objects_do_not_change(objects: ObjectStorage) -> None:
+    path = put(objects, f"{objects.paths.root}/shop/orders-7/data/{uuid4().hex}/a", b"0123")
+
+    with pytest.raises(InvalidValueError, match="cannot be changed"):
+        objects.replace_end(path, 2, b"x")
+
+    assert objects.read_range(path, 0, 9) == b"0123"
+
+
 def test_pyarrow_reads_parquet_from_an_open_input(storage: Storage, operation: str) -> None:
     sink = io.BytesIO()
     parquet.write_table(pa.table({"n": [1, 2, 3]}), sink)

@@ -84,11 +84,11 @@ def _load_all(context: Context, schema: StructType, paths: Sequence[str], *, wit
 
 
 def _load(context: Context, schema: StructType, kind: str, paths: Sequence[str]) -> DataFrame:
-    given = spark_paths(context.storage, paths, is_remote=_is_remote(context.spark))
+    given = spark_paths(context.storage, paths, is_remote=is_remote_session(context.spark))
     return context.spark.read.schema(schema).options(**_OPTIONS[kind]).load(given, format=kind)
 
 
-def _is_remote(spark: SparkSession) -> bool:
+def is_remote_session(spark: SparkSession) -> bool:
     """Spark Connect; its classes can only be imported where grpc is installed."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 

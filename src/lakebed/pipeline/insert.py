@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -59,22 +60,25 @@ def insert(
     it runs no Spark job and gets the first answer. `metadata_mode` "async" returns when the registry has the rows, "sync" when a
     snapshot has them too; the connection's mode unless given.
     """
+    began = time.perf_counter()
     table = require_table(context.registry, name if isinstance(name, TableName) else TableName.parse(name))
     wanted = metadata_mode or context.metadata_mode
     _require_arguments(table, df, mode=mode, metadata_mode=wanted, instance=instance, batch=batch)
-    done = find_batch(context, table, batch) or _insert(context, table, df, mode=mode, instance=instance, evolve=evolve, batch=batch)
+    done = find_batch(context, table, batch)
+    if done is None:
+        done = _insert(context, table, df, mode=mode, instance=instance, evolve=evolve, batch=batch, began=began)
     return done.wait() if wanted == "sync" else done
 
 
 def _insert(
-    context: Context, table: LakeTable, df: DataFrame, *, mode: Mode, instance: str, evolve: bool, batch: Batch | None
+    context: Context, table: LakeTable, df: DataFrame, *, mode: Mode, instance: str, evolve: bool, batch: Batch | None, began: float
 ) -> InsertResult:
     context.commits.admit(table.table_id)
     table, guard = _evolved(context.registry, table, df) if evolve else (table, None)
     replacing = list_visible_partitions(context.registry, table.table_id, instance=instance) if mode == "overwrite" else frozenset()
     since = read_number(context.registry, table.table_id) if mode == "overwrite_partitions" else 0
     try:
-        with staging(context, table, mode=mode, batch=batch) as work:
+        with staging(context, table, mode=mode, batch=batch, began=began) as work:
             captured = write_frame(context, work, table, df)
             over = over_paths(_paths(captured), since=since, instance=instance) if mode == "overwrite_partitions" else None
             _publish(context, work, table, captured, instance=instance, replacing=replacing, over=over, guard=guard)

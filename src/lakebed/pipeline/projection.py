@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -56,6 +57,20 @@ def select_physical(df: DataFrame, schema: Schema, *, name: str = "the table", h
             kept.popitem(last=False)
     ordered = df.to(to_spark_nullable(schema)) if projection.reshapes else df
     return ordered.select(*projection.columns)
+
+
+def is_in_shape(df: DataFrame, schema: Schema) -> bool:
+    """Whether the rows could be written as they are: flat, with the table's own names, order and types, and no ids of another."""
+    wanted = _list_flat(schema)
+    found = [(field.name, field.dataType) for field in df.schema.fields if not field.metadata]
+    return wanted is not None and len(df.schema.fields) == len(wanted) and found == wanted
+
+
+@lru_cache(maxsize=256)
+def _list_flat(schema: Schema) -> list[tuple[str, T.DataType]] | None:
+    if any(not isinstance(f.type, Primitive) or f.physical_name != f.name for f in schema.fields):
+        return None
+    return [(field.name, field.dataType) for field in to_spark_nullable(schema).fields]
 
 
 def _plan(schema: Schema, promised: T.StructType, *, has_statistics: bool) -> _Projection:

@@ -37,6 +37,7 @@ class Staging:
     intent: Future[OperationRow] | None = None  # being written by another thread
     published: Published | None = None
     timings: dict[str, float] = field(default_factory=dict)  # seconds per stage
+    _within: float = 0.0
 
     @property
     def directory(self) -> str:
@@ -49,11 +50,14 @@ class Staging:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        started = time.perf_counter()
+        """Of a stage within another, only the inner one counts the time."""
+        started, outer, self._within = time.perf_counter(), self._within, 0.0
         try:
             yield
         finally:
-            self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - started
+            taken = time.perf_counter() - started
+            self.timings[name] = self.timings.get(name, 0.0) + taken - self._within
+            self._within = outer + taken
 
 
 @contextmanager
@@ -65,13 +69,15 @@ def staging(
     mode: str | None = None,
     batch: tuple[str, int] | None = None,
     lease_us: int = DEFAULT_LEASE_US,
+    began: float | None = None,
 ) -> Iterator[Staging]:
     """Write the intent, keep its lease alive, then let the caller write and publish.
 
     A block that raises, or never publishes, leaves no row and no file. After an unknown outcome nothing is touched:
     recovery decides later. `batch` = (app_id, batch_id) is registered once; an earlier try that is still open is taken back.
+    The stage `intent` counts from `began` (`time.perf_counter`), where the caller did something before.
     """
-    started = time.perf_counter()
+    started = time.perf_counter() if began is None else began
     _require_warehouse(context)
     op_id = new_op_id(context.registry)
     directory = context.storage.paths.operation_directory(table.table_id, table.name, op_id)

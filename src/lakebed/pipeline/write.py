@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from pyspark import cloudpickle
 
@@ -21,12 +23,14 @@ from lakebed.core.types import Primitive
 from lakebed.parquet import task_writer
 from lakebed.parquet.arrow_schema import to_arrow_nullable
 from lakebed.parquet.capture import CapturedFile, capture_written
+from lakebed.parquet.naming import give_ids
 from lakebed.parquet.task_writer import WRITTEN, TaskWriter
 from lakebed.pipeline.columns import needs_own_writer, quote
 from lakebed.pipeline.faults import spark_translated
+from lakebed.pipeline.frames import is_remote_session
 from lakebed.pipeline.interrupts import interruptible
 from lakebed.pipeline.keys import KEY, KeyPlan, order_by_key, plan_key
-from lakebed.pipeline.projection import select_physical
+from lakebed.pipeline.projection import is_in_shape, select_physical
 from lakebed.pipeline.row_checks import require_times
 from lakebed.pipeline.staging import Staging, staging
 from lakebed.registry.publish import publish_partition
@@ -34,7 +38,7 @@ from lakebed.registry.retire import DEFAULT_GRACE_US
 from lakebed.writing import wanted_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from pyspark.sql import DataFrame, SparkSession
@@ -53,7 +57,9 @@ __all__ = ["Staging", "list_settings", "publish_files", "staging", "write_frame"
 
 cloudpickle.register_pickle_by_value(task_writer)  # type: ignore[no-untyped-call]  # executors need the warehouse and no Lakebed
 
+_runs_here: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
 _WORKERS = 8
+_FEW_FILES = 4
 _LITTLE_BYTES = 1 << 20
 _TIMES = frozenset({"date", "timestamp", "timestamptz"})
 _OLD_CALENDAR = b"org.apache.spark.legacyDateTime"  # Spark marks such files in their footer
@@ -73,29 +79,42 @@ def write_frame(context: Context, work: Staging, table: LakeTable, df: DataFrame
     Columns are found by name. Rows that do not fit the table are refused, statically or by the row that breaks a rule.
     Without rows there is no file.
     """
-    return _write(context, work, table, df, prepare)
+    def ready(key: KeyPlan) -> _Ready:
+        if _can_name_columns(context, df.sparkSession) and not needs_own_writer(table.schema) and is_in_shape(df, table.schema):
+            return _Ready(arrange(df, table, key), {f.physical_name: f.field_id for f in table.schema.fields})
+        return _Ready(prepare(df, table, key))
+
+    return _write(context, work, table, df.sparkSession, ready)
 
 
 def write_physical(context: Context, work: Staging, table: LakeTable, written: DataFrame) -> list[CapturedFile]:
     """`write_frame` for rows that are under physical names with ids, and checked, already: those of the table's own files."""
-    return _write(context, work, table, written, arrange)
+    return _write(context, work, table, written.sparkSession, lambda key: _Ready(arrange(written, table, key)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """Rows as they go into files; `ids` of columns that the files are to get when they are written."""
+
+    frame: DataFrame
+    ids: Mapping[str, int] = field(default_factory=dict)
 
 
 def _write(
-    context: Context, work: Staging, table: LakeTable, df: DataFrame, ready: Callable[[DataFrame, LakeTable, KeyPlan], DataFrame]
+    context: Context, work: Staging, table: LakeTable, spark: SparkSession, ready: Callable[[KeyPlan], _Ready]
 ) -> list[CapturedFile]:
     key = key_of(table)
     with spark_translated(f"writing rows into {table.name}"), interruptible(), work.stage("spark"):
-        prepared = ready(df, table, key)
+        prepared = ready(key)
         told: frozenset[str] | None = None
         if needs_own_writer(table.schema):
-            told = _write_own(context, work, table, prepared, key)
+            told = _write_own(context, work, table, prepared.frame, key)
         else:
-            _write_native(work, table, prepared, key)
+            _write_native(work, table, prepared.frame, key)
     try:
-        return _take(context.storage, work, table, key, told)
+        return _take(context.storage, work, table, key, told, prepared.ids)
     except NotIcebergReadyError as exc:
-        require_settings(df.sparkSession)
+        require_settings(spark)
         message = f"{table.name} cannot take these rows: {'; '.join(exc.problems)}"
         raise SchemaRefusedError(message) from exc
 
@@ -234,16 +253,37 @@ def _write_own(context: Context, work: Staging, table: LakeTable, df: DataFrame,
     return frozenset(context.storage.canonical(row["path"]) for row in rows)
 
 
-def _take(storage: Storage, work: Staging, table: LakeTable, key: KeyPlan, told: frozenset[str] | None) -> list[CapturedFile]:
+def _take(
+    storage: Storage, work: Staging, table: LakeTable, key: KeyPlan, told: frozenset[str] | None, ids: Mapping[str, int]
+) -> list[CapturedFile]:
     with work.stage("sync"):
         files, leftovers = _sort_out(storage, work.directory, told)
         _delete(storage, leftovers)
+        if ids:
+            _name_columns(storage, files, ids)
     wanted = replace(wanted_of(table), always=_sources(table.schema, key))
     examine = partial(_capture, storage, table, wanted, key)
     with work.stage("capture"):
         captured = _examine_and_sync(storage, work.directory, files, examine)
     _delete(storage, [file.path for file, found in zip(files, captured, strict=True) if found is None])
     return [found for found in captured if found is not None]
+
+
+def _can_name_columns(context: Context, spark: SparkSession) -> bool:
+    """Whether files are ours to change: those of executors elsewhere may belong to another user."""
+    if spark not in _runs_here:
+        _runs_here[spark] = not is_remote_session(spark) and (spark.conf.get("spark.master", "") or "").startswith("local")
+    return _runs_here[spark] and context.storage.paths.warehouse.is_local
+
+
+def _name_columns(storage: Storage, files: Sequence[FileFacts], ids: Mapping[str, int]) -> None:
+    """Before anything is hashed, synced or read."""
+    name = partial(give_ids, storage, ids=ids)
+    if len(files) <= _FEW_FILES:
+        deque(map(name, (file.path for file in files)), maxlen=0)
+        return
+    with ThreadPoolExecutor(_WORKERS, thread_name_prefix="lakebed-name") as pool:
+        deque(pool.map(name, (file.path for file in files)), maxlen=0)
 
 
 def _examine_and_sync(

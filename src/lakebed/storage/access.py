@@ -77,6 +77,9 @@ class Storage(Protocol):
     def create_exclusive(self, path: str, data: bytes) -> None:
         """A new file with exactly `data`, durable on return; `FileConflictError` when the path is taken."""
 
+    def replace_end(self, path: str, offset: int, data: bytes) -> None:
+        """What lies from `offset` on becomes `data`; for files of an operation that is not published. Refused where files cannot change."""
+
     def copy(self, source: str, target: str) -> None:
         """The same bytes under a second path (a hard link where the storage has them); `FileConflictError` when it is taken.
 

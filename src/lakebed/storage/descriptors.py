@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 # O_NONBLOCK: a FIFO put in the place of a file must not make us wait for its writer.
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+_CHANGE_FLAGS = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _DIRECTORY_MODE, _FILE_MODE = 0o700, 0o600
 _SCRATCH_SUFFIX = ".lakebed-tmp"
@@ -118,11 +119,11 @@ def stat_regular(path: str, name: str, parent: int) -> os.stat_result:
     return found
 
 
-def open_regular(path: str, name: str, parent: int) -> int:
+def open_regular(path: str, name: str, parent: int, *, flags: int = _READ_FLAGS) -> int:
     """Looked at before opening, because opening a device may do something, and after, because the name may be swapped between."""
     stat_regular(path, name, parent)
     try:
-        descriptor = os.open(name, _READ_FLAGS, dir_fd=parent)
+        descriptor = os.open(name, flags, dir_fd=parent)
     except OSError as exc:
         if exc.errno == errno.ELOOP:
             raise NotAFileError(path, found=_KINDS[stat.S_IFLNK]) from exc
@@ -141,6 +142,13 @@ def read_range(descriptor: int, offset: int, length: int) -> bytes:
     while read and len(read) < wanted and (more := os.pread(descriptor, wanted - len(read), offset + len(read))):
         read += more
     return read
+
+
+def replace_end(path: str, name: str, parent: int, *, offset: int, data: bytes) -> None:
+    with closing_descriptor(open_regular(path, name, parent, flags=_CHANGE_FLAGS)) as descriptor:
+        os.ftruncate(descriptor, offset)
+        os.lseek(descriptor, 0, os.SEEK_END)
+        _write_all(descriptor, data)
 
 
 def list_entries(directory: int) -> list[tuple[str, os.stat_result]]:
@@ -199,10 +207,14 @@ def sync_descriptor(descriptor: int) -> None:
 
 def _write(name: str, parent: int, data: bytes) -> None:
     with closing_descriptor(os.open(name, _CREATE_FLAGS, _FILE_MODE, dir_fd=parent)) as descriptor:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+        _write_all(descriptor, data)
         sync_descriptor(descriptor)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
 
 
 def sync_tree(directory: int) -> None:

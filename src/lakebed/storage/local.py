@@ -100,6 +100,12 @@ class LocalStorage:
             parent, name = cursor.enter_parent(path, create=True)
             descriptors.publish(path, name, parent, data)
 
+    def replace_end(self, path: str, offset: int, data: bytes) -> None:
+        path = self.canonical(path)
+        with self._translated(path, doing="change"), DirectoryCursor(self.paths.root) as cursor:
+            parent, name = cursor.enter_parent(path)
+            descriptors.replace_end(path, name, parent, offset=offset, data=data)
+
     def copy(self, source: str, target: str) -> None:
         source, target = self.canonical(source), self.canonical(target)
         with (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, cast
 
 from pyarrow import fs
 
@@ -88,6 +88,10 @@ class ObjectStorage:
         path = self.canonical(path)
         if not self._create(path, data):
             raise FileConflictError(path, reason="something lies there already")
+
+    def replace_end(self, path: str, offset: int, data: bytes) -> NoReturn:  # noqa: ARG002 - as every storage is asked
+        message = f"an object cannot be changed: {path}"
+        raise InvalidValueError(message)
 
     def copy(self, source: str, target: str) -> None:
         """By the store itself; it looks for the target first, and nobody else writes below an operation's id."""
