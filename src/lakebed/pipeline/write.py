@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -59,7 +58,6 @@ cloudpickle.register_pickle_by_value(task_writer)  # type: ignore[no-untyped-cal
 
 _runs_here: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
 _WORKERS = 8
-_FEW_FILES = 4
 _LITTLE_BYTES = 1 << 20
 _TIMES = frozenset({"date", "timestamp", "timestamptz"})
 _OLD_CALENDAR = b"org.apache.spark.legacyDateTime"  # Spark marks such files in their footer
@@ -79,6 +77,7 @@ def write_frame(context: Context, work: Staging, table: LakeTable, df: DataFrame
     Columns are found by name. Rows that do not fit the table are refused, statically or by the row that breaks a rule.
     Without rows there is no file.
     """
+
     def ready(key: KeyPlan) -> _Ready:
         if _can_name_columns(context, df.sparkSession) and not needs_own_writer(table.schema) and is_in_shape(df, table.schema):
             return _Ready(arrange(df, table, key), {f.physical_name: f.field_id for f in table.schema.fields})
@@ -259,8 +258,8 @@ def _take(
     with work.stage("sync"):
         files, leftovers = _sort_out(storage, work.directory, told)
         _delete(storage, leftovers)
-        if ids:
-            _name_columns(storage, files, ids)
+        for file in files if ids else ():  # one after the other: little but short calls, which threads would only wait for
+            give_ids(storage, file.path, ids)
     wanted = replace(wanted_of(table), always=_sources(table.schema, key))
     examine = partial(_capture, storage, table, wanted, key)
     with work.stage("capture"):
@@ -274,16 +273,6 @@ def _can_name_columns(context: Context, spark: SparkSession) -> bool:
     if spark not in _runs_here:
         _runs_here[spark] = not is_remote_session(spark) and (spark.conf.get("spark.master", "") or "").startswith("local")
     return _runs_here[spark] and context.storage.paths.warehouse.is_local
-
-
-def _name_columns(storage: Storage, files: Sequence[FileFacts], ids: Mapping[str, int]) -> None:
-    """Before anything is hashed, synced or read."""
-    name = partial(give_ids, storage, ids=ids)
-    if len(files) <= _FEW_FILES:
-        deque(map(name, (file.path for file in files)), maxlen=0)
-        return
-    with ThreadPoolExecutor(_WORKERS, thread_name_prefix="lakebed-name") as pool:
-        deque(pool.map(name, (file.path for file in files)), maxlen=0)
 
 
 def _examine_and_sync(
