@@ -16,13 +16,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from insert_lakes import ORDERS, AfterIntent, files_in, make_orders, orders, rows_of, stepped
+from insert_lakes import ORDERS, files_in, make_orders, orders, rows_of, stepped
 from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812
 
 from lakebed.lake import Lake, connect
+from lakebed.pipeline.delete import delete
 from lakebed.pipeline.insert import insert, schema_like
 from lakebed.pipeline.streaming import foreach_batch
+from lakebed.testing import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -104,18 +106,29 @@ def interrupted_in_job(url: str, warehouse: str, flag: str) -> None:
             tell({"files": files_in(lake), "clean": lake.check().clean, "rows": lake.table(ORDERS).row.row_count})
 
 
+class Hanging(Steps):
+    """Never begins another transaction once there are files that were not there before."""
+
+    def __init__(self, lake: Lake, flag: str) -> None:
+        super().__init__()
+        self._lake, self._flag, self._before = lake, Path(flag), files_in(lake)
+
+    def reach(self, what: str) -> None:
+        if what in {"begin", "call"} and files_in(self._lake) != self._before:
+            self._flag.write_text("here")
+            time.sleep(LONG_S)
+
+
 def hang_before_registration(url: str, warehouse: str, flag: str) -> None:
     """All files are written and synced; the publishing transaction never begins."""
-
-    class Hanging(AfterIntent):
-        def reach(self, what: str) -> None:
-            self.done.append(what)
-            if what in {"begin", "call"} and "committed" in self.done:
-                Path(flag).write_text("here")
-                time.sleep(LONG_S)
-
-    with opened(url, warehouse) as lake, stepped(lake, url, Hanging()) as context:
+    with opened(url, warehouse) as lake, stepped(lake, url, Hanging(lake, flag)) as context:
         insert(context, ORDERS, orders(lake.spark, 0, 10))
+
+
+def hang_in_delete(url: str, warehouse: str, flag: str) -> None:
+    """The rows that stay are written; the transaction that swaps the files never begins."""
+    with opened(url, warehouse) as lake, stepped(lake, url, Hanging(lake, flag)) as context:
+        delete(context, ORDERS, "id % 2 = 0")
 
 
 def fail_once(url: str, warehouse: str, master: str, options: dict[str, str], *, slow: bool) -> None:
@@ -180,7 +193,8 @@ def insert_much(url: str, warehouse: str, rows: int, files: int) -> None:
 
 
 _FUNCTIONS: dict[str, Callable[..., None]] = {
-    f.__name__: f for f in (hang_in_job, interrupted_in_job, hang_before_registration, fail_once, stream, stop_session, insert_much)
+    f.__name__: f
+    for f in (hang_in_job, interrupted_in_job, hang_before_registration, hang_in_delete, fail_once, stream, stop_session, insert_much)
 }
 
 if __name__ == "__main__":
