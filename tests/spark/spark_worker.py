@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from insert_lakes import ORDERS, files_in, make_orders, orders, rows_of, stepped
 from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812
 
+from lakebed.core.errors import LakebedError
 from lakebed.lake import Lake, connect
 from lakebed.pipeline.delete import delete
 from lakebed.pipeline.insert import insert, schema_like
@@ -155,6 +157,30 @@ def fail_once(url: str, warehouse: str, master: str, options: dict[str, str], *,
         tell({"clean": lake.check(deep=True).clean, "rows": [len(rows_of(lake, name)) for name in (ORDERS, "shop.lists")]})
 
 
+def lose_executors(url: str, warehouse: str, mark: str) -> None:
+    """A task takes its executor down with it: once, which Spark makes good, then with every attempt, which fails the insert."""
+
+    def kill_executor(number: int, *, always: bool) -> float:
+        if number == 9_999 and (always or not Path(mark).exists()):
+            Path(mark).touch()
+            daemon = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
+            os.kill(int(daemon[1]), signal.SIGKILL)  # the daemon of Python's workers is a child of the executor
+            time.sleep(LONG_S)
+        return number * 0.5
+
+    options = {"spark.executor.memory": "600m", "spark.task.maxFailures": "2"}
+    with opened(url, warehouse, "local-cluster[2,1,1024]", **options) as lake:
+        make_orders(lake)
+        rows = orders(lake.spark, 0, 10_000)
+        insert(lake.context, ORDERS, rows.withColumn("amount", F.udf(partial(kill_executor, always=False), "double")("id")))
+        files, told = files_in(lake), ""
+        try:
+            insert(lake.context, ORDERS, rows.withColumn("amount", F.udf(partial(kill_executor, always=True), "double")("id")))
+        except LakebedError as exc:
+            told = exc.code
+        tell({"rows": len(rows_of(lake)), "clean": lake.check(deep=True).clean, "told": told, "same_files": files_in(lake) == files})
+
+
 def stream(url: str, warehouse: str, source: str, checkpoint: str) -> None:
     """Until everything is through; says how far it is after each batch."""
     with opened(url, warehouse) as lake:
@@ -194,7 +220,17 @@ def insert_much(url: str, warehouse: str, rows: int, files: int) -> None:
 
 _FUNCTIONS: dict[str, Callable[..., None]] = {
     f.__name__: f
-    for f in (hang_in_job, interrupted_in_job, hang_before_registration, hang_in_delete, fail_once, stream, stop_session, insert_much)
+    for f in (
+        hang_in_job,
+        interrupted_in_job,
+        hang_before_registration,
+        hang_in_delete,
+        fail_once,
+        stream,
+        stop_session,
+        insert_much,
+        lose_executors,
+    )
 }
 
 if __name__ == "__main__":

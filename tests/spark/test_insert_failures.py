@@ -218,6 +218,7 @@ def _lease(lake: Lake, op_id: str) -> int:
     [
         ("java.io.IOException: No space left on device", StorageFullError),
         ("Cannot call methods on a stopped SparkContext", SparkUnavailableError),
+        ("Job aborted\norg.apache.spark.shuffle.MetadataFetchFailedException: Missing an output location", SparkUnavailableError),
         ("Job aborted\nCaused by: java.io.FileNotFoundException: /x", SparkUnavailableError),
         ("Job aborted\nCaused by: java.lang.ArithmeticException: overflow", SparkRefusedError),
         ("", SparkRefusedError),

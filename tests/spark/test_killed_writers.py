@@ -143,6 +143,13 @@ def test_speculative_attempts_register_exactly_the_committed_files(url: str, tmp
         assert told(worker) == {"clean": True, "rows": [10_000, 10_000]}
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_lost_executor_is_made_good_and_too_many_change_nothing(url: str, tmp_path: Path) -> None:
+    with working("lose_executors", url, str(tmp_path / "warehouse"), str(tmp_path / "mark")) as worker:
+        assert told(worker) == {"rows": 10_000, "clean": True, "told": "spark_unavailable", "same_files": True}
+
+
 def test_a_stopped_session_is_told_and_nothing_changes(url: str, tmp_path: Path, kind: str) -> None:
     if kind != "sqlite":
         pytest.skip("one JVM is enough: the database is not asked")

@@ -19,7 +19,7 @@ _MARKED = re.compile(re.escape(_OPEN) + r"(.*?)" + re.escape(_CLOSE), re.DOTALL)
 _FULL = re.compile(r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]")
 _GONE = re.compile(
     r"stopped SparkContext|SparkContext was shut ?down|SparkContext has been shutdown|Cannot call methods on a stopped|active SparkContext"
-    r"|SESSION_CLOSED|Connection refused|SparkSession.*stopped|ExecutorLostFailure|NO_ACTIVE_SESSION|SESSION_OR_CONTEXT_NOT_EXISTS|StatusCode\.UNAVAILABLE"
+    r"|SESSION_CLOSED|Connection refused|SparkSession.*stopped|ExecutorLostFailure|FetchFailedException|NO_ACTIVE_SESSION|SESSION_OR_CONTEXT_NOT_EXISTS|StatusCode\.UNAVAILABLE"
     r"|\"org\.apache\.spark\.SparkEnv\$\.get\(\)\" is null"  # how a write of a stopped session ends
 )
 _IO = re.compile(
