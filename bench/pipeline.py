@@ -1,6 +1,6 @@
 """The Spark pipeline beside plain Spark: what an insert, a read and a merge cost over the same work without Lakebed.
 
-    .venv/bin/python bench/pipeline.py                       # everything, about ten minutes on two cores
+    .venv/bin/python bench/pipeline.py                       # everything, about 23 minutes on two cores
     .venv/bin/python bench/pipeline.py --only insert --scale small
 
 Pairs are interleaved, so that a slow minute of the machine hits both; a ratio comes with the 95 % interval of its median.

@@ -21,7 +21,6 @@ from recorders import (
 from builders import ORDERS, fake_file, grow_schema, make_table, publish, seal_pending, within
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.events import Operation
-from lakebed.core.names import TableName
 from lakebed.registry.deliveries import list_dead_letters, read_cursors
 from lakebed.registry.journal import purge_journal, read_ends
 from lakebed.registry.lake_tables import require_table
@@ -30,8 +29,6 @@ from lakebed.registry.retire import retire_by_ids
 if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import LakeTable
-
-RETURNS = TableName("shop", "returns")
 
 
 @pytest.fixture
