@@ -55,6 +55,7 @@ $(BENCH_VENV)/.installed: bench/requirements.txt
 
 lock:
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --quiet --extra test --extra check pyproject.toml -o requirements.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --quiet --constraints requirements.lock pyproject.toml -o requirements-run.lock
 
 clean:
 	rm -rf $(VENV) $(BENCH_VENV)

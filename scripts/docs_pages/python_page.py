@@ -116,7 +116,7 @@ def _signature(name: str, signature: inspect.Signature) -> str:
     shown: list[str] = []
     is_keyword = False
     for parameter in list(signature.parameters.values()):
-        if parameter.name in {"self", "registry"} and name != "lakebed.connect":
+        if parameter.name == "self":
             continue
         if parameter.kind is parameter.KEYWORD_ONLY and not is_keyword:
             is_keyword = True

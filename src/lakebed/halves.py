@@ -14,7 +14,7 @@ from lakebed.parquet.arrow_schema import from_arrow
 from lakebed.registry.lake_tables import require_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
     from datetime import datetime, timedelta
 
@@ -99,13 +99,18 @@ def repair(registry: Registry, storage: Storage, table: str | None = None, **opt
 
 
 def sweep_orphans(
-    registry: Registry, storage: Storage, *, older_than: timedelta = admin.DEFAULT_AGE, dry_run: bool = True
-) -> admin.Sweep:  # fmt: skip
+    registry: Registry,
+    storage: Storage,
+    *,
+    older_than: timedelta = admin.DEFAULT_AGE,
+    dry_run: bool = True,
+    progress: Callable[[int], None] | None = None,
+) -> admin.Sweep:
     """Find files that no table, queue, open operation or snapshot knows; unless it is a preview, queue them for deletion."""
     from lakebed.iceberg.reach import find_needed
 
     needed = partial(find_needed, registry, storage)
-    return admin.sweep_orphans(registry, storage, find_needed=needed, older_than=older_than, dry_run=dry_run)
+    return admin.sweep_orphans(registry, storage, find_needed=needed, older_than=older_than, dry_run=dry_run, progress=progress)
 
 
 def check(registry: Registry, storage: Storage, *, deep: bool = False) -> CheckReport:

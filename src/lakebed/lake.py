@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from lakebed import admin, halves
+from lakebed.binding import on_halves, on_registry
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
 from lakebed.opening import open_halves
@@ -49,10 +50,6 @@ if TYPE_CHECKING:
     from lakebed.storage.access import Storage
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkWishes:
     """How the session is come by; known before Spark starts."""
@@ -89,26 +86,6 @@ def connect(
         settings.registry_url, settings.warehouse, clock=clock, timeout_s=timeout_s, create=create, verify=verify
     )
     return Lake(registry, storage, settings=settings, wishes=SparkWishes(given=spark, options=spark_options))
-
-
-def _on_registry(function: Callable[Concatenate[Registry, P], R]) -> Callable[Concatenate[Lake, P], R]:
-    """A function of the administration as a method of the lake: its arguments and its promise are written once."""
-
-    @wraps(function)
-    def method(self: Lake, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return function(self.registry, *args, **kwargs)
-
-    return method
-
-
-def _on_halves(function: Callable[Concatenate[Registry, Storage, P], R]) -> Callable[Concatenate[Lake, P], R]:
-    """The same for what needs the warehouse too."""
-
-    @wraps(function)
-    def method(self: Lake, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return function(self.registry, self.storage, *args, **kwargs)
-
-    return method
 
 
 class Lake:
@@ -180,13 +157,13 @@ class Lake:
         """Every table that was not dropped, with the counters of its visible files."""
         return lake_tables.list_tables(self.registry)
 
-    alter = _on_registry(admin.alter_table)
-    add_column = _on_registry(admin.add_column)
-    rename_column = _on_registry(admin.rename_column)
-    drop_column = _on_registry(admin.drop_column)
-    widen_column = _on_registry(admin.widen_column)
-    make_column_optional = _on_registry(admin.make_column_optional)
-    drop_table = _on_halves(halves.drop_table)
+    alter = on_registry(admin.alter_table)
+    add_column = on_registry(admin.add_column)
+    rename_column = on_registry(admin.rename_column)
+    drop_column = on_registry(admin.drop_column)
+    widen_column = on_registry(admin.widen_column)
+    make_column_optional = on_registry(admin.make_column_optional)
+    drop_table = on_halves(halves.drop_table)
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -230,10 +207,10 @@ class Lake:
 
         return foreach_batch(self.context, name, app_id, mode=mode, evolve=evolve)
 
-    writing = _on_halves(halves.open_writing)
-    register_files = _on_halves(halves.register_files)
-    adopt = _on_halves(halves.adopt)
-    import_legacy = _on_halves(halves.import_legacy)
+    writing = on_halves(halves.open_writing)
+    register_files = on_halves(halves.register_files)
+    adopt = on_halves(halves.adopt)
+    import_legacy = on_halves(halves.import_legacy)
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -337,10 +314,10 @@ class Lake:
         group = self.table(name).row.last_group
         return self.commits.wait_for_group(table.table_id, group, timeout_s=timeout_s) if group else None
 
-    snapshots = _on_registry(admin.list_snapshots)
-    expire_snapshots = _on_registry(admin.expire_snapshots)
-    tag = _on_registry(admin.tag_snapshot)
-    configure = _on_registry(admin.configure_table)
+    snapshots = on_registry(admin.list_snapshots)
+    expire_snapshots = on_registry(admin.expire_snapshots)
+    tag = on_registry(admin.tag_snapshot)
+    configure = on_registry(admin.configure_table)
 
     def compact(
         self, name: str, *, dry_run: bool = False, progress: Callable[[int, int], None] | None = None, **options: Unpack[CompactOptions]
@@ -351,7 +328,7 @@ class Lake:
         asked, control = CompactionOptions(**options), Control(progress=progress)
         return compact(self.registry, self.storage, name, asked, engines=self._engines, control=control, dry_run=dry_run)
 
-    rollback = _on_halves(admin.roll_back_to)
+    rollback = on_halves(admin.roll_back_to)
 
     def _upkeep(self) -> Upkeep:
         from lakebed.service import Upkeep
@@ -368,27 +345,27 @@ class Lake:
 
     # -- administration -----------------------------------------------------------------------
 
-    list_partitions = _on_registry(admin.list_partitions)
-    list_files = _on_registry(admin.list_files)
-    list_view_sets = _on_registry(admin.list_view_sets)
-    list_incompatible_partitions = _on_registry(admin.list_incompatible_partitions)
-    list_administrators = _on_registry(admin.list_administrators)
-    set_administrators = _on_registry(admin.set_administrators)
-    retire_partition_by_metadata = _on_registry(admin.retire_partition_by_metadata)
-    retire_partitions = _on_registry(admin.retire_partitions)
-    retire_incompatible_partitions = _on_registry(admin.retire_incompatible_partitions)
-    retire_expired_partitions = _on_registry(admin.retire_expired_partitions)
+    list_partitions = on_registry(admin.list_partitions)
+    list_files = on_registry(admin.list_files)
+    list_view_sets = on_registry(admin.list_view_sets)
+    list_incompatible_partitions = on_registry(admin.list_incompatible_partitions)
+    list_administrators = on_registry(admin.list_administrators)
+    set_administrators = on_registry(admin.set_administrators)
+    retire_partition_by_metadata = on_registry(admin.retire_partition_by_metadata)
+    retire_partitions = on_registry(admin.retire_partitions)
+    retire_incompatible_partitions = on_registry(admin.retire_incompatible_partitions)
+    retire_expired_partitions = on_registry(admin.retire_expired_partitions)
 
     def retire_partition_by_file(self, path: str) -> admin.Retirement:
         """Deprecated: use `retire_partition_by_metadata`, which finds empty partitions too."""
         return admin.retire_partition_by_file(self.registry, self.storage, path, stacklevel=3)
 
-    delete_expired_temporary_files = _on_halves(admin.delete_expired_temporary_files)
-    sweep_orphans = _on_halves(halves.sweep_orphans)
-    recover = _on_halves(admin.recover_operations)
-    why = _on_halves(admin.why)
-    check = _on_halves(halves.check)
-    repair = _on_halves(halves.repair)
+    delete_expired_temporary_files = on_halves(admin.delete_expired_temporary_files)
+    sweep_orphans = on_halves(halves.sweep_orphans)
+    recover = on_halves(admin.recover_operations)
+    why = on_halves(admin.why)
+    check = on_halves(halves.check)
+    repair = on_halves(halves.repair)
 
 
 def _reconnect(url: str, warehouse: str, options: Mapping[str, str] | None, metadata_mode: MetadataMode) -> Lake:

@@ -53,6 +53,7 @@ class RegisterOptions(TypedDict, total=False):
     replacing: AbstractSet[int]
     batch: tuple[str, int] | None
     adopt: bool
+    progress: Callable[[int, int], None] | None
 
 
 @dataclass(slots=True)
@@ -132,6 +133,7 @@ def register_files(  # noqa: PLR0913 - one keyword per choice
     replacing: AbstractSet[int] = frozenset(),
     batch: tuple[str, int] | None = None,
     adopt: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Published:
     """Publish Parquet files that others wrote, where they lie in the warehouse; one bad file and nothing is registered.
 
@@ -143,7 +145,7 @@ def register_files(  # noqa: PLR0913 - one keyword per choice
     partition_by = json.loads(table.metadata.partition_by)
     wanted = wanted_of_foreign(table, paths, partition_by, adopt=adopt)
     captured: list[CapturedFile] = []
-    for answer in capture_foreign(storage, paths, table.schema, wanted=wanted):
+    for answer in capture_foreign(storage, paths, table.schema, wanted=wanted, progress=progress):
         if isinstance(answer, LakebedError):
             raise answer
         captured.append(place_file(answer, table, partition_by, relative=storage.paths.relative(answer.file.path)))

@@ -8,6 +8,7 @@ import pty
 import select
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -17,7 +18,6 @@ from lakebed.cli.progress import bar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 RANGE = ("--insert-begin", "2026-01-01", "--insert-end", "2100-01-01")
 NARROW = 80
@@ -101,6 +101,27 @@ def test_a_bar_tells_rate_and_remaining_time_and_is_gone_afterwards() -> None:
     assert "/s" in shown or "/min" in shown
     assert "0:00:0" in shown
     assert "\x1b[2K" in shown  # the line is taken away at the end
+
+
+def test_long_commands_show_how_far_they_have_come(local_shell: Shell) -> None:
+    with local_shell.open() as lake:
+        (path, *_) = [row.file_path for row in lake.list_files(NAME)]
+        copies = [str(Path(path).with_name(f"copy-{number}.parquet")) for number in range(3)]
+    for copy in copies:
+        Path(copy).write_bytes(Path(path).read_bytes())
+    shown = {
+        ("files", "check", *copies, "--table", NAME): ("checking", "3/3"),
+        ("files", "register", *copies, "--table", NAME): ("registering", "3/3"),
+        ("migrate-footers",): ("upgrading footers", ""),
+        ("check",): ("checking", ""),
+        ("repair",): ("checking", ""),
+        ("clean", "orphans"): ("looking at files", ""),
+    }
+    for words, (what, done) in shown.items():
+        code, told = at_a_terminal([*words, *local_shell.options], answer="", environment={"COLUMNS": "120", "TERM": "xterm"})
+        bars = [line for line in told.split("\r") if what in line]
+        assert code == 0, told
+        assert any("━" in line and done in line for line in bars), (words, told)
 
 
 def test_no_bar_is_written_into_a_pipe() -> None:

@@ -163,6 +163,14 @@ def test_every_public_member_of_a_lake_is_documented() -> None:
     assert [name for name in members if f"### `lake.{name}`\n" not in page] == []
 
 
+def test_help_on_a_lake_shows_what_a_caller_gives_and_not_what_the_lake_adds() -> None:
+    methods = [member for name, member in inspect.getmembers(Lake, inspect.isfunction) if not name.startswith("_")]
+    shown = {method.__name__: list(inspect.signature(method).parameters) for method in methods}
+
+    assert shown["register_files"][:3] == ["self", "name", "paths"]
+    assert [name for name, given in shown.items() if given[0] != "self" or {"registry", "storage"} & set(given)] == []
+
+
 def test_every_public_member_of_a_lake_says_what_it_does() -> None:
     silent = {"context", "registry"}  # the workings, for those who know them
     members = [(name, member) for name, member in inspect.getmembers(Lake) if not name.startswith("_") and name not in silent]

@@ -48,7 +48,7 @@ class Sweep:
         return sum(orphan.size_bytes for orphan in self.orphans)
 
 
-def sweep_orphans(
+def sweep_orphans(  # noqa: PLR0913 - one keyword per choice
     registry: Registry,
     storage: Storage,
     *,
@@ -58,6 +58,7 @@ def sweep_orphans(
     max_files: int = MAX_FILES,
     grace_s: float = DEFAULT_GRACE_US / 1e6,
     actor: str | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Sweep:
     """Find files that nobody needs and, unless it is a preview, queue them for deletion.
 
@@ -70,7 +71,8 @@ def sweep_orphans(
         raise InvalidValueError(message)
     before = registry.now() - older_than // timedelta(microseconds=1)
     needed = find_needed()  # first: what a later commit gives up was needed a moment ago
-    found = list(islice(_find(registry, storage, needed, before), max_files + 1))
+    seen = _told(storage.list_files(storage.paths.root), progress or (lambda _: None))
+    found = list(islice(_find(registry, seen, needed, before), max_files + 1))
     newer = list_newer(registry, storage, (orphan.path for orphan in found))
     if newer and not dry_run:
         raise RegistryBehindError(storage.paths.root, operations=len(newer), example=next(iter(newer.values())))
@@ -80,8 +82,16 @@ def sweep_orphans(
     return Sweep(orphans=orphans, dry_run=dry_run, newer=len(newer), is_complete=len(found) <= max_files)
 
 
-def _find(registry: Registry, storage: Storage, needed: Needed, before: int) -> Iterator[Orphan]:
-    files = (f for f in storage.list_files(storage.paths.root) if f.modified_micros < before and not needed.holds(f.path))
+def _told(files: Iterable[FileFacts], progress: Callable[[int], None]) -> Iterator[FileFacts]:
+    """How many there are nobody knows before the last."""
+    for number, facts in enumerate(files, 1):
+        yield facts
+        if number % _BATCH == 0:
+            progress(number)
+
+
+def _find(registry: Registry, seen: Iterator[FileFacts], needed: Needed, before: int) -> Iterator[Orphan]:
+    files = (facts for facts in seen if facts.modified_micros < before and not needed.holds(facts.path))
     while batch := list(islice(files, _BATCH)):
         unknown = list_unknown(registry, [facts.path for facts in batch])
         yield from (_orphan(facts) for facts in batch if facts.path in unknown)

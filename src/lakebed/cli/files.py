@@ -23,6 +23,7 @@ from lakebed.cli.terminal import (
     print_json,
     print_rows,
     print_table,
+    showing,
 )
 
 if TYPE_CHECKING:
@@ -105,7 +106,9 @@ def register_files(
         refused = not all(verdict.ok for verdict in verdicts)
         done = None
         if not refused and not dry_run:
-            done = writing.register_files(lake.registry, lake.storage, lake.table(table), _absolute(paths), adopt=adopt)
+            with showing("registering") as tell:
+                found = lake.table(table)
+                done = writing.register_files(lake.registry, lake.storage, found, _absolute(paths), adopt=adopt, progress=tell)
     _render_registered(done, verdicts, table=table, dry_run=dry_run, as_json=as_json)
     if refused:
         raise typer.Exit(EXIT_REFUSED)
@@ -197,7 +200,9 @@ def _check(lake: Lake, table: str, paths: list[str], *, adopt: bool) -> list[Fil
 
     found = lake.table(table)
     partition_by = json.loads(found.metadata.partition_by)
-    return check(lake.storage, _absolute(paths), found.schema, partition_by, event_time=found.row.event_time_field, adopt=adopt)
+    event_time = found.row.event_time_field
+    with showing("checking") as tell:
+        return check(lake.storage, _absolute(paths), found.schema, partition_by, event_time=event_time, adopt=adopt, progress=tell)
 
 
 def _absolute(paths: list[str]) -> list[str]:

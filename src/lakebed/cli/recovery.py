@@ -66,13 +66,18 @@ def repair(  # noqa: PLR0913 - one option per choice
     chosen: dict[str, Any] = {"deep": deep, "retire_damaged": retire_damaged, "give_up_newer": give_up_newer}
     options: RepairOptions = {**chosen, "how": how}  # type: ignore[typeddict-item] # any other word is refused there
     with opened(registry, warehouse, verify=False) as lake:
-        planned = lake.repair(table, **options)
+        with showing("checking") as tell:
+            options["progress"] = tell
+            planned = lake.repair(table, **options)
         if execute and planned.steps:
             if not as_json:
                 _render_repair(planned)
             confirm(f"mend {sum(step.subjects for step in planned.steps)} thing(s) in {len(planned.steps)} step(s)?", yes=yes)
-        options["dry_run"] = not execute
-        done = lake.repair(table, **options) if execute else planned
+        done = planned
+        if execute:
+            with showing("mending and checking") as tell:
+                options["dry_run"], options["progress"] = False, tell
+                done = lake.repair(table, **options)
     if as_json:
         print_json(_as_json(done))
     else:

@@ -20,6 +20,7 @@ from lakebed.cli.terminal import (
     out,
     print_json,
     print_table,
+    showing,
 )
 
 if TYPE_CHECKING:
@@ -81,8 +82,10 @@ def migrate_footers(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, dr
     from lakebed.registry.footers import migrate_footers as upgrade  # noqa: PLC0415
 
     with opened(registry, warehouse) as lake:
-        waiting = count_old_footers(lake.registry)
-        done = None if dry_run else upgrade(lake.registry)
+        waiting, done = count_old_footers(lake.registry), None
+        if not dry_run:
+            with showing("upgrading footers") as tell:
+                done = upgrade(lake.registry, progress=tell)
     if done is not None:
         _render_upgrade(done, as_json=as_json)
     elif as_json:

@@ -162,10 +162,12 @@ def clean_orphans(
     """
     age = timedelta(hours=older_than_hours)
     with opened(registry, warehouse) as lake:
-        found = lake.sweep_orphans(older_than=age)
+        with showing("looking at files") as tell:
+            found = lake.sweep_orphans(older_than=age, progress=tell)
         if execute and found.orphans:
             confirm(f"queue {len(found.orphans):,} files, {found.size_bytes / 1e6:,.1f} MB, for deletion?", yes=yes)
-            found = lake.sweep_orphans(older_than=age, dry_run=False)
+            with showing("looking again, and queueing") as tell:
+                found = lake.sweep_orphans(older_than=age, dry_run=False, progress=tell)
     _render_orphans(found, execute=execute, as_json=as_json)
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from lakebed.core.errors import CorruptionError, FileChangedError, LakebedError, NotIcebergReadyError, UnreadableFileError
 from lakebed.core.files import ChecksumKind, NewFile
 from lakebed.parquet.inspect import DEFAULT, Inspection, Wanted, inspect
-from lakebed.parquet.isolation import ForeignFile, WorkerLimits, inspect_isolated
+from lakebed.parquet.isolation import ForeignFile, Inspector, WorkerLimits
 from lakebed.parquet.tail import MAX_FOOTER_BYTES, read_tail
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lakebed.core.schema import Schema
     from lakebed.storage.access import FileFacts, Storage
@@ -63,12 +63,16 @@ def capture_foreign(
     wanted: Wanted = DEFAULT,
     partition_path: str = "",
     limits: WorkerLimits = _LIMITS,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[CapturedFile | LakebedError]:
     """Capture files that others wrote, parsed in a worker that may die of them; one answer per path, in order."""
-    sources = [_try_look(storage, path) for path in paths]
-    items = [ForeignFile(path=s.facts.path, tail=s.tail) for s in sources if isinstance(s, _Source)]
-    answers = iter(inspect_isolated(items, schema, wanted=wanted, limits=limits))
-    return [_settle(storage, s, next(answers), partition_path) if isinstance(s, _Source) else s for s in sources]
+    captured: list[CapturedFile | LakebedError] = []
+    with Inspector(schema, wanted=wanted, limits=limits) as inspector:
+        for path in paths:
+            captured.append(_capture_one(storage, inspector, path, partition_path))
+            if progress is not None:
+                progress(len(captured), len(paths))
+    return captured
 
 
 def _inspect(source: _Source, schema: Schema, wanted: Wanted) -> Inspection:
@@ -78,18 +82,16 @@ def _inspect(source: _Source, schema: Schema, wanted: Wanted) -> Inspection:
         raise UnreadableFileError(source.facts.path, reason=str(exc)) from exc
 
 
-def _settle(storage: Storage, source: _Source, answer: Inspection | LakebedError, partition_path: str) -> CapturedFile | LakebedError:
+def _capture_one(storage: Storage, inspector: Inspector, path: str, partition_path: str) -> CapturedFile | LakebedError:
+    try:
+        source = _look(storage, path)
+    except LakebedError as exc:
+        return exc
+    answer = inspector.inspect(ForeignFile(path=source.facts.path, tail=source.tail))  # raises only when no worker can be started
     if isinstance(answer, LakebedError):
         return answer
     try:
         return _finish(storage, source, answer, partition_path)
-    except LakebedError as exc:
-        return exc
-
-
-def _try_look(storage: Storage, path: str) -> _Source | LakebedError:
-    try:
-        return _look(storage, path)
     except LakebedError as exc:
         return exc
 

@@ -67,8 +67,7 @@ def inspect_isolated(
 
     Raises UnavailableError when no worker can be started.
     """
-    job = wire.Job(schema=schema, wanted=wanted, parse=limits.parse, memory_bytes=limits.memory_bytes, seconds=limits.seconds)
-    with _Inspector(wire.encode_job(job), limits) as inspector:
+    with Inspector(schema, wanted=wanted, limits=limits) as inspector:
         return [inspector.inspect(item) for item in items]
 
 
@@ -85,11 +84,12 @@ class _Outcome:
     is_doubtful: bool = False  # it may be the fault of a file before this one
 
 
-class _Inspector:
-    """Keeps one worker alive and replaces it when a file has ended it."""
+class Inspector:
+    """Keeps one worker alive and replaces it when a file has ended it; none is started before the first file."""
 
-    def __init__(self, job: bytes, limits: WorkerLimits) -> None:
-        self._job, self._limits = job, limits
+    def __init__(self, schema: Schema, *, wanted: Wanted = DEFAULT, limits: WorkerLimits = _LIMITS) -> None:
+        job = wire.Job(schema=schema, wanted=wanted, parse=limits.parse, memory_bytes=limits.memory_bytes, seconds=limits.seconds)
+        self._job, self._limits = wire.encode_job(job), limits
         self._worker: _Worker | None = None
 
     def __enter__(self) -> Self:

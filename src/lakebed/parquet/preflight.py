@@ -15,12 +15,12 @@ from lakebed.core.schema import walk
 from lakebed.core.transforms import resolve_transforms
 from lakebed.core.types import Primitive
 from lakebed.parquet.inspect import Inspection, Wanted
-from lakebed.parquet.isolation import ForeignFile, WorkerLimits, inspect_isolated
+from lakebed.parquet.isolation import ForeignFile, Inspector, WorkerLimits
 from lakebed.parquet.partition_values import Problem, find_partition_path
 from lakebed.parquet.tail import read_tail
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from lakebed.core.files import ColumnStatistics
     from lakebed.core.schema import Schema
@@ -65,15 +65,20 @@ def check_files(
     event_time: int | None = None,
     adopt: bool = False,
     limits: WorkerLimits = _LIMITS,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[FileVerdict]:
     """One verdict per path, in order. `adopt`: a file without any field ids is read by its column names."""
     resolve_transforms(schema, partition_by)  # a wrong request is refused before the first file is opened
-    looked = [_look(storage, path) for path in paths]
     wanted = Wanted(event_time=event_time, first=_EVERY_COLUMN, require_ids=not adopt)
-    items = [item for item in looked if isinstance(item, _Looked)]
-    answers = iter(inspect_isolated([item.file for item in items], schema, wanted=wanted, limits=limits))
     judge = partial(_judge, storage, schema=schema, partition_by=partition_by, event_time=event_time)
-    return [judge(item, next(answers)) if isinstance(item, _Looked) else item for item in looked]
+    verdicts: list[FileVerdict] = []
+    with Inspector(schema, wanted=wanted, limits=limits) as inspector:
+        for path in paths:
+            looked = _look(storage, path)
+            verdicts.append(judge(looked, inspector.inspect(looked.file)) if isinstance(looked, _Looked) else looked)
+            if progress is not None:
+                progress(len(verdicts), len(paths))
+    return verdicts
 
 
 def find_obstacles(

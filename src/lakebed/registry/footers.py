@@ -17,7 +17,7 @@ from lakebed.parquet.tail import read_tail
 from lakebed.parquet.upgrade import upgrade_v1
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyarrow.parquet import FileMetaData
 
@@ -146,9 +146,10 @@ def count_old_footers(reader: Registry | Reader | Transaction) -> int:
     return int(reader.query("SELECT count(*) FROM partition_metadata WHERE partition_format_version < 2")[0][0])
 
 
-def migrate_footers(registry: Registry, *, batch: int = 200) -> FooterUpgrade:
+def migrate_footers(registry: Registry, *, batch: int = 200, progress: Callable[[int, int], None] | None = None) -> FooterUpgrade:
     """Upgrade every version-1 footer in bounded transactions. Killed anywhere, a second run finishes; a third changes nothing."""
     upgraded, skipped, after = 0, 0, ""
+    waiting = count_old_footers(registry) if progress is not None else 0
     failed: dict[str, str] = {}
     while rows := registry.query(_NEXT_OLD, {"after": after, "limit": batch}):
         ready: list[tuple[str, Footer, str]] = []
@@ -160,6 +161,8 @@ def migrate_footers(registry: Registry, *, batch: int = 200) -> FooterUpgrade:
         changed = _replace(registry, ready)
         upgraded, skipped = upgraded + changed, skipped + len(ready) - changed
         after = rows[-1][0]
+        if progress is not None:
+            progress(upgraded + skipped + len(failed), waiting)
     return FooterUpgrade(upgraded=upgraded, skipped=skipped, failed=failed)
 
 

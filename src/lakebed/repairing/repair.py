@@ -20,6 +20,7 @@ from lakebed.repairing.mending import Mender
 from lakebed.repairing.remedies import ICEBERG, Allowed, Left, RepairPlan, Step, Tried, list_tried, plan_repairs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from collections.abc import Set as AbstractSet
     from datetime import timedelta
 
@@ -43,6 +44,7 @@ class RepairOptions(TypedDict, total=False):
     max_partitions: int  # default 10,000: refuse to retire more
     orphans_older_than: timedelta  # default a day: leave younger files that nobody knows alone
     actor: str | None  # default user@host
+    progress: Callable[[int, int], None] | None  # told by each of its checks how far it has come
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +127,7 @@ class _Looked:
 def _look(
     registry: Registry, storage: Storage, table: str | None, options: RepairOptions, *, tried: AbstractSet[Tried] = frozenset()
 ) -> _Looked:
-    report = check(registry, storage, deep=options.get("deep", False))
+    report = check(registry, storage, deep=options.get("deep", False), progress=options.get("progress"))
     findings = [finding for finding in report.findings if table is None or finding.table == table]
     allowed = Allowed(retire_damaged=options.get("retire_damaged", False), give_up_newer=options.get("give_up_newer", False))
     return _Looked(report=report, plan=plan_repairs(findings, allowed=allowed, tried=tried))
