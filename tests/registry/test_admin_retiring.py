@@ -148,7 +148,7 @@ def test_more_partitions_than_allowed_are_refused_with_their_number(registry: Re
     fill(registry, 4)
     before = logical_dump(registry)
 
-    with pytest.raises(TooManyPartitionsError, match="would retire 4 partitions, 3 are allowed") as refused:
+    with pytest.raises(TooManyPartitionsError, match="would touch 4 partitions, 3 are allowed") as refused:
         admin.retire_partitions(registry, str(ORDERS), insert_begin=hour(0), insert_end=hour(4), dry_run=False, max_partitions=3)
 
     assert (refused.value.found, refused.value.allowed) == (4, 3)

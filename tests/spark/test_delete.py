@@ -12,7 +12,7 @@ from insert_lakes import ORDERS, files_in, make_orders, meanwhile, orders, rows_
 from pyiceberg.table import StaticTable
 
 from builders import logical_dump, make_view, within
-from lakebed.core.errors import InvalidValueError, SparkRefusedError, VictimsChangedError
+from lakebed.core.errors import InvalidValueError, SparkRefusedError, TooManyPartitionsError, VictimsChangedError
 from lakebed.core.schema import Schema
 from lakebed.pipeline.delete import delete
 from lakebed.pipeline.insert import schema_like
@@ -202,6 +202,22 @@ def test_a_condition_that_cannot_be_right_is_refused_and_nothing_is_changed(
         spark_lake.delete(ORDERS, where=where)
 
     assert logical_dump(spark_lake.registry, without=frozenset({"leases"})) == before
+
+
+def test_more_partitions_than_allowed_are_not_touched(spark_lake: Lake, spark: SparkSession) -> None:
+    make_orders(spark_lake)
+    for first in (0, 10, 20):
+        spark_lake.insert(ORDERS, orders(spark, first, 10))
+    before = read_rows(spark_lake)
+
+    with pytest.raises(TooManyPartitionsError, match="3 partitions, 2 are allowed"):
+        spark_lake.delete(ORDERS, where="id % 2 = 0", max_partitions=2)
+
+    assert read_rows(spark_lake) == before
+    assert list_runs(spark_lake.registry, job="delete") == []
+    assert spark_lake.delete(ORDERS, where="id % 2 = 0", max_partitions=2, dry_run=True).partitions == 3
+    assert spark_lake.delete(ORDERS, where="id % 2 = 0", max_partitions=3).rows == 15
+    assert spark_lake.check().clean
 
 
 def test_rows_of_a_view_set_are_not_deleted(spark_lake: Lake) -> None:

@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from serving import EVERY_SECOND, serving, wait_until
 from view_lakes import BY_PRODUCT, COMBINE, DAY, add_orders, ask_everything, at_hour, make_orders, read_rows
 
 from builders import HOUR
@@ -19,6 +18,7 @@ from lakebed.maintenance.workplace import Workplace
 from lakebed.registry.leases import acquire_lease, make_owner
 from lakebed.registry.runs import list_runs
 from lakebed.testing import FixedClock
+from serving import EVERY_SECOND, serving, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

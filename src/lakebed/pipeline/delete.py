@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from lakebed.admin import MAX_PARTITIONS
 from lakebed.admin.actors import find_actor
 from lakebed.core import fingerprints
 from lakebed.core.column_names import RESERVED
-from lakebed.core.errors import InvalidValueError, RewriteMismatchError
+from lakebed.core.errors import InvalidValueError, RewriteMismatchError, TooManyPartitionsError
 from lakebed.core.names import TableName, require_instance
 from lakebed.core.partitions import NewPartition, Slice
 from lakebed.pipeline.columns import quote, to_spark_nullable
@@ -87,6 +88,7 @@ def delete(
     *,
     dry_run: bool = False,
     instance: str | None = None,
+    max_partitions: int = MAX_PARTITIONS,
     metadata_mode: MetadataMode | None = None,
     actor: str | None = None,
 ) -> DeleteResult:
@@ -104,6 +106,8 @@ def delete(
         told = _tell(context, plan, dry_run=dry_run)
         if dry_run or not plan.touched:
             return replace(told, seconds=time.monotonic() - began)
+        if told.partitions > max_partitions:
+            raise TooManyPartitionsError(str(table.name), found=told.partitions, allowed=max_partitions)
         context.commits.admit(table.table_id)
         done = _carry_out(context, plan, told, actor=find_actor(actor), instance=instance)
     done = replace(done, seconds=time.monotonic() - began)

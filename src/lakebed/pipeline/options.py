@@ -20,8 +20,9 @@ class WriterOptions(TypedDict, total=False):
 
 
 class DeleteOptions(TypedDict, total=False):
-    dry_run: bool
+    dry_run: bool  # default False; True: only say how many rows
     instance: str | None  # None: all of them
+    max_partitions: int  # default 10,000: refuse to touch more
     metadata_mode: Literal["async", "sync"] | None
     actor: str | None  # default user@host
 

@@ -192,7 +192,7 @@ class TooManyPartitionsError(RefusedError):
 
     def __init__(self, what: str, *, found: int, allowed: int) -> None:
         super().__init__(
-            f"{what} would retire {found} partitions, {allowed} are allowed: preview it, then narrow it or raise max_partitions"
+            f"{what} would touch {found} partitions, {allowed} are allowed: preview it, then narrow it or raise max_partitions"
         )
         self.found, self.allowed = found, allowed
 
