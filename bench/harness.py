@@ -8,6 +8,7 @@ import functools
 import json
 import math
 import multiprocessing
+import os
 import shutil
 import sys
 import time
@@ -219,6 +220,11 @@ def _commit_each(writer: int, numbers: Iterable[int], commit: Commit) -> Written
         failed=len(errors),
         first_error=errors[0] if errors else None,
     )
+
+
+def settle() -> None:
+    """Everything written so far lies on the disk, as files do that are retired: one that never left memory is deleted ten times as fast."""
+    os.sync()
 
 
 def run_step(steps: Mapping[str, Callable[..., None]], arguments: Sequence[str] | None = None) -> None:

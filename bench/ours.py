@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import adapter
 from batches import ROWS, write_files, write_tiny_files, write_wide_file
-from harness import Commit, Timings, best_ms, emit, file_name, fresh, part_of, percentile, run_step, run_writers
+from harness import Commit, Timings, best_ms, emit, file_name, fresh, part_of, percentile, run_step, run_writers, settle
 from postgres import new_database, url_of
 
 if TYPE_CHECKING:
@@ -175,6 +175,7 @@ def retire(directory: Path, *, backend: str, files: int, tiny: int = 0) -> None:
         else:
             write_files(data, range(files))
         adapter.fill(registry, files)
+        settle()
         start = time.perf_counter()
         retired = adapter.retire_half(registry)
         emit(place.peer, "retire", "metadata", retired / (time.perf_counter() - start), "files/s", n=files, retired=retired)

@@ -187,6 +187,7 @@ def list_retire(scale: Scale) -> list[Step]:
         Step("ours", "retire", {"backend": "postgres", **files}),
         Step("peers.iceberg", "retire", files, once=True),
         *(Step("peers.ducklake", "retire", {"catalog": catalog, **files}, once=True) for catalog in CATALOGS),
+        Step("peers.delta", "retire", many, once=True),
         *(Step("ours", "retire", {"backend": backend, **many}, once=True) for backend in BACKENDS),
     ]
 

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction, RemoveAction
 
-from batches import DOUBLES, ROWS, SCHEMA, write_files
-from harness import Commit, best_ms, emit, file_name, fresh, part_of, run_step, run_writers, timed_commits
+from batches import DOUBLES, ROWS, SCHEMA, write_files, write_tiny_files
+from harness import Commit, best_ms, emit, file_name, fresh, part_of, run_step, run_writers, settle, timed_commits
 
 PEER = "deltalake"
 
@@ -94,21 +94,27 @@ def list_files(table: DeltaTable, predicate: str | None, wanted: int) -> None:
     assert len(found) == wanted, (predicate, len(found), wanted)
 
 
-def retire(directory: Path, *, files: int) -> None:
-    """Drop five of ten partitions, then vacuum with no retention."""
+def retire(directory: Path, *, files: int, tiny: int = 0) -> None:
+    """Drop five of ten partitions, then vacuum with no retention. With `tiny`, only those are on disk, and small."""
     place = fresh(directory, "delta_retire") / "t"
-    paths = write_files(place, range(files))
+    paths = [place / file_name(number) for number in range(files)]
+    if tiny:
+        write_tiny_files(place, (number for number in range(files) if part_of(number) < 5))
+    else:
+        write_files(place, range(files))
     table = DeltaTable.create(str(place), schema=SCHEMA, partition_by=["part"])
     actions: list[AddAction | RemoveAction] = [add_action(path.name, number, part_of(number)) for number, path in enumerate(paths)]
     table.create_write_transaction(actions, "append", table.schema(), partition_by=["part"])
     table.update_incremental()
+    settle()
     start = time.perf_counter()
     table.delete("part in (0,1,2,3,4)")
     emit(PEER, "retire", "metadata", files // 2 / (time.perf_counter() - start), "files/s", n=files)
     start = time.perf_counter()
     removed = table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     emit(PEER, "retire", "physical", len(removed) / (time.perf_counter() - start), "files/s", n=files, removed=len(removed))
-    assert sum(not path.exists() for path in paths) == files // 2
+    assert len(removed) == files // 2
+    assert not any(path.exists() for number, path in enumerate(paths) if part_of(number) < 5)
 
 
 if __name__ == "__main__":

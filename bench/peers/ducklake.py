@@ -14,7 +14,7 @@ from pathlib import Path
 import duckdb
 
 from batches import ROWS, make_batch, write_files
-from harness import Commit, best_ms, emit, fresh, part_of, run_step, run_writers, timed_commits
+from harness import Commit, best_ms, emit, fresh, part_of, run_step, run_writers, settle, timed_commits
 from postgres import new_database
 
 COLUMNS = "id BIGINT, part INTEGER, ts TIMESTAMP, " + ", ".join(f"f{k} DOUBLE" for k in range(7))
@@ -182,6 +182,7 @@ def retire(directory: Path, *, catalog: str, files: int) -> None:
         for path in paths:
             add_file(connection, path, ", hive_partitioning => true")
         connection.execute("COMMIT")
+        settle()
         start = time.perf_counter()
         connection.execute("DELETE FROM t WHERE part < 5")
         emit(lake.peer, "retire", "metadata", files // 2 / (time.perf_counter() - start), "files/s", n=files)

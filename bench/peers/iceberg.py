@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
 from batches import ROWS, SCHEMA, write_files
-from harness import Commit, best_ms, emit, file_name, fresh, part_of, run_step, run_writers, timed_commits
+from harness import Commit, best_ms, emit, file_name, fresh, part_of, run_step, run_writers, settle, timed_commits
 
 PEER = "pyiceberg"
 NAME = "ns.t"
@@ -141,6 +141,7 @@ def retire(directory: Path, *, files: int) -> None:
     paths = write_files(place / "in", range(files))
     table = create_table(place, partitioned=True)
     table.add_files([str(path) for path in paths])
+    settle()
     start = time.perf_counter()
     table.delete(In("part", {0, 1, 2, 3, 4}))
     emit(PEER, "retire", "metadata", files // 2 / (time.perf_counter() - start), "files/s", n=files)

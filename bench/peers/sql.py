@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import psycopg
 
 from batches import ROWS, write_files
-from harness import Commit, best_ms, emit, file_name, fresh, part_of, run_step, run_writers, timed_commits
+from harness import Commit, best_ms, emit, file_name, fresh, part_of, run_step, run_writers, settle, timed_commits
 from postgres import new_database
 
 FOOTER = os.urandom(20_000)
@@ -201,6 +201,7 @@ def retire(directory: Path, *, files: int) -> None:
     registry = SqliteRegistry(str(place / "registry.db"))
     registry.commit(range(files))
     execute = registry.connection.execute
+    settle()
     start = time.perf_counter()
     execute("BEGIN IMMEDIATE")
     execute(

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from lakebed.registry.temporary_files import Claim
     from lakebed.storage.access import DeleteOutcome, Storage
 
-_CHUNK = 250
+_CHUNK = 64
+_DELETERS = 8  # a deletion waits for the disk or the network, hardly for a processor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +42,12 @@ def delete_expired_temporary_files(
     """Claim, delete outside any transaction, finalize; batch by batch, beside any number of other processes."""
     batches = itertools.count() if max_batches is None else range(max_batches)
     claims = (claim_expired(registry, limit=batch_size) for _ in batches)
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="lakebed-delete") as pool:
+    with ThreadPoolExecutor(max_workers=_DELETERS, thread_name_prefix="lakebed-delete") as pool:
         cleaning = _Cleaning(registry=registry, storage=storage, pool=pool)
         for claim in itertools.takewhile(lambda claim: claim.files, claims):
+            cleaning.finalize(progress)  # the claim before: its files were deleted while this one was made
             cleaning.submit(claim)
-            is_long = len(claim.files) > _CHUNK  # then its last chunk is deleted while the next claim is made
-            cleaning.finalize(leave=int(is_long), progress=progress)
-        cleaning.finalize(leave=0, progress=progress)
+        cleaning.finalize(progress)
     return CleanUp(deleted=cleaning.deleted, bytes_freed=cleaning.freed, failed=cleaning.failed)
 
 
@@ -71,50 +71,45 @@ def recover_operations(registry: Registry, storage: Storage) -> list[str]:
     return undone
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Chunk:
-    """Some files of one claim, on their way out of the storage."""
-
-    claim: Claim
-    sizes: dict[str, int]
-    is_last: bool
-    outcomes: Future[list[DeleteOutcome]]
-
-
 @dataclass(slots=True, kw_only=True)
 class _Cleaning:
-    """Storage deletes the next chunk while the registry finalizes the last one, or claims more: both take about as long."""
+    """Storage deletes while the registry finalizes what is gone already, or claims more: both take about as long."""
 
     registry: Registry
     storage: Storage
     pool: ThreadPoolExecutor
-    waiting: deque[_Chunk] = field(default_factory=deque)
+    claim: Claim | None = None
+    waiting: deque[Future[list[DeleteOutcome]]] = field(default_factory=deque)
     deleted: int = 0
     freed: int = 0
     failed: dict[str, str] = field(default_factory=dict)
 
     def submit(self, claim: Claim) -> None:
-        for start in range(0, len(claim.files), _CHUNK):
-            sizes = {f.path: f.size_bytes for f in claim.files[start : start + _CHUNK]}
-            outcomes = self.pool.submit(_delete, self.storage, list(sizes))
-            self.waiting.append(_Chunk(claim=claim, sizes=sizes, is_last=start + _CHUNK >= len(claim.files), outcomes=outcomes))
+        paths = [file.path for file in claim.files]
+        self.claim = claim
+        self.waiting.extend(
+            self.pool.submit(_delete, self.storage, paths[start : start + _CHUNK]) for start in range(0, len(paths), _CHUNK)
+        )
 
-    def finalize(self, *, leave: int, progress: Callable[[int], None] | None) -> None:
-        """All but the last `leave` chunks, in their order."""
-        while len(self.waiting) > leave:
-            chunk = self.waiting.popleft()
-            self._finalize(chunk)
-            if chunk.is_last and progress is not None:
+    def finalize(self, progress: Callable[[int], None] | None) -> None:
+        """Chunk after chunk in their order, all that are gone by now in one transaction."""
+        while self.claim is not None and self.waiting:
+            outcomes = self.waiting.popleft().result()
+            while self.waiting and self.waiting[0].done():
+                outcomes += self.waiting.popleft().result()
+            self._finalize(self.claim, outcomes)
+            if progress is not None:
                 progress(self.deleted)
 
-    def _finalize(self, chunk: _Chunk) -> None:
-        outcomes = chunk.outcomes.result()
+    def _finalize(self, claim: Claim, outcomes: list[DeleteOutcome]) -> None:
         gone = [outcome.path for outcome in outcomes if outcome.gone]
-        finalized = finalize_deleted(self.registry, chunk.claim, gone)
+        finalized = finalize_deleted(self.registry, claim, gone)
         self.deleted += finalized
-        self.freed += sum(chunk.sizes[path] for path in gone) if finalized == len(gone) else 0
+        if finalized == len(gone):
+            sizes = {file.path: file.size_bytes for file in claim.files}
+            self.freed += sum(sizes[path] for path in gone)
         refused = {outcome.path: outcome.reason for outcome in outcomes if not outcome.gone}
-        release_failed(self.registry, chunk.claim, list(refused))
+        release_failed(self.registry, claim, list(refused))
         self.failed |= refused
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from lakebed.storage.deletion import Verdict
     from lakebed.storage.signing import ConditionalWriter
 
-_DELETE_WORKERS = 16  # requests wait for the network, not for a core
-_SMALLEST_DELETE_BATCH = 4
+_DELETE_WORKERS = 4  # in each of the calls that a clean-up makes at once
+_SMALLEST_DELETE_BATCH = 8
 _HASH_CHUNK_BYTES = 8 * 1024 * 1024  # each chunk is one request
 
 
