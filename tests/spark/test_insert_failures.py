@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from insert_lakes import AUDIT, ORDERS, Failing, files_in, make_orders, meanwhile, orders, rows_of, stepped
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from lakebed.lake import Lake
     from lakebed.pipeline.context import Context
+    from lakebed.storage.access import Storage
 
 Before = tuple[object, list[str]]
 
@@ -165,6 +167,52 @@ def test_an_interrupt_between_files_and_registration_leaves_nothing(filled: Lake
     with stepped(filled, url, steps) as context, pytest.raises(KeyboardInterrupt):
         interrupted(context)
 
+    assert state(filled) == before
+    assert filled.check().clean
+
+
+@dataclass(slots=True)
+class WatchedStorage:
+    """A real storage whose flush to the disk is a step like those of the registry."""
+
+    real: Storage
+    steps: Steps
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+    def sync_tree(self, directory: str) -> None:
+        self.steps.reach("sync")
+        self.real.sync_tree(directory)
+        self.steps.reach("synced")
+
+
+@pytest.mark.parametrize("name", [ORDERS, "shop.parted"])
+def test_rows_are_registered_only_when_their_files_are_on_the_disk(filled: Lake, spark: SparkSession, url: str, name: str) -> None:
+    steps = Steps()
+    with stepped(filled, url, steps) as plain:
+        context = replace(plain, storage=WatchedStorage(filled.storage, steps))
+        done = insert(context, name, orders(spark, 10, 50))
+
+    intended, *_, committed = [number for number, step in enumerate(steps.done) if step == "committed"]
+    (registered,) = [number for number, step in enumerate(steps.done) if "state = 'registered'" in step]
+    assert intended < steps.done.index("sync") < steps.done.index("synced") < registered < committed
+    assert done.rows == 50
+    assert filled.check().clean
+
+
+def test_a_flush_that_fails_registers_nothing_and_leaves_no_file(filled: Lake, spark: SparkSession, url: str) -> None:
+    before, steps = state(filled), Steps()
+
+    class FailingFlush(WatchedStorage):
+        def sync_tree(self, directory: str) -> None:
+            assert len(files_in(filled)) > len(before[1])
+            raise StorageFullError(directory)
+
+    with stepped(filled, url, steps) as plain, pytest.raises(StorageFullError):
+        insert(replace(plain, storage=FailingFlush(filled.storage, steps)), ORDERS, orders(spark, 10, 50))
+
+    assert not any("state = 'registered'" in step for step in steps.done)
     assert state(filled) == before
     assert filled.check().clean
 
