@@ -2,10 +2,10 @@
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from steps import CATALOGS, Scale
+from steps import CATALOGS, WRITERS, Scale
 
 FAIR = 1 / 3  # the slowest writer against the fastest
 
@@ -109,6 +109,7 @@ def compute(lines: Iterable[Mapping[str, Any]], scale: Scale) -> list[Figure]:
     return [
         *compute_register(found, scale),
         *compute_concurrent(found, scale),
+        *compute_curve(found),
         *compute_plan(found, scale),
         *compute_retire(found, scale),
         *compute_follow(found),
@@ -168,6 +169,22 @@ def compute_concurrent(found: Measurements, scale: Scale) -> list[Figure]:
         note = "" if rate is None else f"lost {lost:.0f}, failed {failed:.0f}, doubled {doubled:.0f}, worst fairness {fairness:.2f}"
         allowed = lost + failed + doubled == 0 and fairness >= FAIR
         rows.append(compare(work, "commits/s", rate, peer, goals, bare, allowed=allowed, note=note))
+    return rows
+
+
+def compute_curve(found: Measurements) -> list[Figure]:
+    """Whether throughput holds from 1 to 32 processes: its best over that of the most."""
+    rows = []
+    for backend, name in (("sqlite", "SQLite"), ("postgres", "PostgreSQL")):
+        rates = {writers: found.find(f"lakebed_{backend}", "curve", "rate", writers=writers) for writers in WRITERS}
+        known = {writers: rate for writers, rate in rates.items() if rate is not None}
+        row = bound(
+            f"best of 1 to {WRITERS[-1]} writers / {WRITERS[-1]} writers, {name}",
+            "x",
+            divide(max(known.values(), default=None), rates[WRITERS[-1]]),
+            (2, 1.2, 1.0),
+        )
+        rows.append(replace(row, note=", ".join(f"{writers}: {rate:,.0f}/s" for writers, rate in known.items())))
     return rows
 
 

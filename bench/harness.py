@@ -141,7 +141,7 @@ class Outcome:
     def acknowledged(self) -> set[int]:
         return {number for one in self.written for number in one.acknowledged}
 
-    def emit(self, peer: str, found: Iterable[int]) -> None:
+    def emit(self, peer: str, found: Iterable[int], *, work: str = "concurrent") -> None:
         """Report throughput, fairness and loss; `found` are the file numbers that the table holds afterwards."""
         in_table = list(found)
         rates = [len(one.acknowledged) / one.seconds for one in self.written]
@@ -150,12 +150,12 @@ class Outcome:
         unacknowledged = len(set(in_table) - self.acknowledged)
         failed = sum(one.failed for one in self.written)
         errors = sorted({one.first_error for one in self.written if one.first_error})
-        emit(peer, "concurrent", "rate", len(self.acknowledged) / self.seconds, "commits/s", failed=failed, errors=errors, **facts)
-        emit(peer, "concurrent", "lost", lost, "commits", unacknowledged=unacknowledged, **facts)
-        emit(peer, "concurrent", "duplicates", len(in_table) - len(set(in_table)), "files", **facts)
+        emit(peer, work, "rate", len(self.acknowledged) / self.seconds, "commits/s", failed=failed, errors=errors, **facts)
+        emit(peer, work, "lost", lost, "commits", unacknowledged=unacknowledged, **facts)
+        emit(peer, work, "duplicates", len(in_table) - len(set(in_table)), "files", **facts)
         emit(
             peer,
-            "concurrent",
+            work,
             "fairness",
             min(rates) / max(rates) if max(rates) else 0,
             "slowest/fastest",
@@ -164,7 +164,7 @@ class Outcome:
         )
         latencies = [ms for one in self.written for ms in one.latencies_ms]
         for rank in (50, 95):
-            emit(peer, "concurrent", f"p{rank}", percentile(latencies, rank) if latencies else math.nan, "ms", **facts)
+            emit(peer, work, f"p{rank}", percentile(latencies, rank) if latencies else math.nan, "ms", **facts)
 
 
 def run_writers(writers: int, each: int, prepare: Callable[[int], Commit]) -> Outcome:

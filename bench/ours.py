@@ -1,4 +1,4 @@
-"""Lakebed: register | concurrent | plan | retire | journal | follow | footer | memory, on SQLite and PostgreSQL.
+"""Lakebed: register | concurrent | curve | plan | retire | journal | follow | footer | memory, on SQLite and PostgreSQL.
 
 Each step does the work of the peers' step of the same name; everything it knows of Lakebed is in adapter.py.
 """
@@ -18,6 +18,7 @@ import adapter
 from batches import ROWS, write_files, write_tiny_files, write_wide_file
 from harness import Commit, Timings, best_ms, emit, file_name, fresh, part_of, percentile, run_step, run_writers, settle
 from postgres import new_database, url_of
+from steps import WRITERS
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
@@ -116,6 +117,18 @@ def concurrent(directory: Path, *, backend: str, writers: int, each: int, captur
         outcome = run_writers(writers, each, functools.partial(prepare_writer, place, each, capture))
         with place.open() as registry:
             outcome.emit(place.peer + ("_capture" if capture else ""), adapter.list_file_numbers(registry))
+
+
+def curve(directory: Path, *, backend: str, commits: int) -> None:
+    """The same number of commits by 1 to 32 processes: more of them must not make the whole slower."""
+    for writers in WRITERS:
+        with new_place(directory, backend, f"curve_{writers}") as place:
+            each = commits // writers
+            with place.open() as registry:
+                write_files(adapter.data_directory(registry), range(writers * each))
+            outcome = run_writers(writers, each, functools.partial(prepare_writer, place, each, 0))
+            with place.open() as registry:
+                outcome.emit(place.peer, adapter.list_file_numbers(registry), work="curve")
 
 
 def prepare_writer(place: Place, each: int, capture: int, writer: int) -> Commit:
@@ -300,6 +313,7 @@ if __name__ == "__main__":
         {
             "register": register,
             "concurrent": concurrent,
+            "curve": curve,
             "plan": plan,
             "retire": retire,
             "journal": journal,

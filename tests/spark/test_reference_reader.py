@@ -8,13 +8,12 @@ import socket
 import subprocess
 import sys
 import threading
-import urllib.error
-import urllib.request
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from maven import require_maven
 from reference_reader import PACKAGES
 
 from poolers import host_of
@@ -24,19 +23,7 @@ if TYPE_CHECKING:
 
     from conftest import Databases
 
-CENTRAL = "https://repo1.maven.org/maven2"
 STEPS = 6
-
-
-@pytest.fixture
-def maven() -> None:
-    """The jars come from Maven Central; nothing else of the tests does."""
-    group, artifact, version = PACKAGES.split(",", maxsplit=1)[0].split(":")
-    address = f"{CENTRAL}/{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.pom"
-    try:
-        urllib.request.urlopen(address, timeout=20).close()  # noqa: S310 - a constant address
-    except (urllib.error.URLError, OSError) as exc:
-        pytest.skip(f"Maven Central does not answer: {exc}")
 
 
 @contextmanager
@@ -67,9 +54,9 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
 
 
 @pytest.mark.maven
-@pytest.mark.usefixtures("maven")
 @pytest.mark.timeout(600)
 def test_the_reference_implementation_agrees_after_every_operation(databases: Databases, tmp_path: Path) -> None:
+    require_maven(PACKAGES)
     sqlite, postgres = databases.new("sqlite"), databases.new("postgresql")
     file = Path(sqlite.removeprefix("sqlite:///")).with_suffix(".iceberg.db")
     with tcp_door(postgres) as port:

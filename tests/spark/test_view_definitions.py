@@ -23,6 +23,7 @@ from lakebed.core.names import TableName
 from lakebed.lake import connect
 from lakebed.pipeline.combine import find_keys
 from lakebed.pipeline.materialize import materialize, materialize_all
+from lakebed.pipeline.slice_plans import plan_materialize
 from lakebed.pipeline.views import create_view_set, promote
 from lakebed.registry.lake_tables import require_table, set_properties
 from lakebed.registry.view_sets import describe_view_sets
@@ -271,6 +272,25 @@ def test_one_view_that_cannot_be_built_leaves_the_others_alone(shop: Lake, clock
         bad.raise_failed()
     assert len(shop.list_partitions("shop.bad")) == 1
     assert materialize(shop.context, "shop.bad").fresh == 1
+    assert shop.check().clean
+
+
+def test_a_rebuild_that_fails_leaves_what_was_built_before_live_and_stale(shop: Lake, clock: FixedClock) -> None:
+    fill_hours(shop, clock, 0)
+    define(shop, "shop.ids", sql="SELECT ts, id, id DIV (id - 99) AS part FROM shop.orders")
+    materialize(shop.context, "shop.ids").raise_failed()
+    before = shop.list_partitions("shop.ids"), read_rows(shop, "shop.ids", "id")
+
+    at_hour(clock, 0.75)
+    add_orders(shop, [(0, "tea", 99, 1.0)])
+    for _ in range(2):  # it is tried each time, and fails each time
+        (failed,) = materialize(shop.context, "shop.ids").slices
+        assert (failed.outcome, [str(one.state) for one in plan_materialize(shop.context, "shop.ids").stale]) == ("failed", ["changed"])
+        assert (shop.list_partitions("shop.ids"), read_rows(shop, "shop.ids", "id")) == before
+
+    shop.delete("shop.orders", where="id = 99")
+    materialize(shop.context, "shop.ids").raise_failed()
+    assert read_rows(shop, "shop.ids", "id") == before[1]
     assert shop.check().clean
 
 
