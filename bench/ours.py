@@ -119,11 +119,10 @@ def concurrent(directory: Path, *, backend: str, writers: int, each: int, captur
             outcome.emit(place.peer + ("_capture" if capture else ""), adapter.list_file_numbers(registry))
 
 
-def curve(directory: Path, *, backend: str, commits: int) -> None:
-    """The same number of commits by 1 to 32 processes: more of them must not make the whole slower."""
+def curve(directory: Path, *, backend: str, each: int) -> None:
+    """Throughput of 1 to 32 processes: more of them must not make the whole much slower."""
     for writers in WRITERS:
         with new_place(directory, backend, f"curve_{writers}") as place:
-            each = commits // writers
             with place.open() as registry:
                 write_files(adapter.data_directory(registry), range(writers * each))
             outcome = run_writers(writers, each, functools.partial(prepare_writer, place, each, 0))

@@ -122,7 +122,7 @@ def list_groups(scale: Scale) -> list[Group]:
     return [
         Group("register", list_register(scale)),
         Group("concurrent", list_concurrent(scale), scale.rounds),
-        Group("curve", [Step("ours", "curve", {"backend": b, "commits": scale.writers * scale.each_ours}) for b in BACKENDS]),
+        Group("curve", [Step("ours", "curve", {"backend": b, "each": scale.each_ours}) for b in BACKENDS]),
         *(Group(f"plan {files}", list_plan(files)) for files in scale.plan),
         Group("retire", list_retire(scale), scale.rounds),
         Group("journal", [Step("ours", "journal", {"backend": b, "files": scale.journal, "singles": scale.singles}) for b in BACKENDS]),

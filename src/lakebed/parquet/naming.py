@@ -10,7 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import FooterCorruptError, UnreadableFileError
-from lakebed.parquet.compact import I32, STRUCT, Reader, corrupt, encode_header, encode_integer, is_relative, refuse_truncated
+from lakebed.parquet.compact import I32, STRUCT, Reader, corrupt, refuse_truncated
+from lakebed.parquet.editing import Edit, Field, apply_edits, put_integer
 from lakebed.parquet.framing import find_meta, frame
 from lakebed.parquet.tail import read_tail
 
@@ -38,8 +39,7 @@ def give_ids(storage: Storage, path: str, ids: Mapping[str, int]) -> None:
 def add_ids(meta: bytes, ids: Mapping[str, int]) -> bytes:
     """The metadata of a flat file, each of whose columns is named in `ids` and has no id yet."""
     reader = Reader(meta)
-    pieces: list[bytes] = []
-    reached = 0
+    edits: list[Edit] = []
     for field_id, kind, _ in reader.fields():
         if field_id != _SCHEMA:
             reader.skip(kind)
@@ -47,17 +47,15 @@ def add_ids(meta: bytes, ids: Mapping[str, int]) -> bytes:
         for number in reader.structs(kind):
             if number == 0:
                 reader.skip(STRUCT)  # the root
-                continue
-            place, past, written = _place_id(reader, ids)
-            pieces += (meta[reached:place], written)
-            reached = past
-    return b"".join((*pieces, meta[reached:]))
+            else:
+                edits.append(_name(reader, ids))
+    return apply_edits(meta, edits)
 
 
-def _place_id(reader: Reader, ids: Mapping[str, int]) -> tuple[int, int, bytes]:
-    """Where the id of the column that begins here goes, up to which byte it replaces what lies there, and with what."""
-    previous, name = 0, ""
-    place: tuple[int, int, int, int] | None = None  # of the first field behind: header, value, id, kind
+def _name(reader: Reader, ids: Mapping[str, int]) -> Edit:
+    """Reads over the column that begins here."""
+    fields: list[Field] = []
+    name = ""
     for field_id, kind, start in reader.fields():
         if field_id in {_FIELD_ID, _CHILDREN}:
             raise corrupt("a column has an id already, or columns of its own")
@@ -66,17 +64,7 @@ def _place_id(reader: Reader, ids: Mapping[str, int]) -> tuple[int, int, bytes]:
             name = reader.require_text(kind)
         else:
             reader.skip(kind)
-        if field_id < _FIELD_ID:
-            previous = field_id
-        elif place is None:
-            place = (start, value, field_id, kind)
+        fields.append(Field(field_id, kind, start, value, reader.position))
     if name not in ids:
         raise corrupt(f"column {name!a} is none of the table's")
-    written = encode_header(_FIELD_ID, I32, previous=previous) + encode_integer(ids[name])
-    if place is None:
-        stop = reader.position - 1
-        return stop, stop, written
-    start, value, field_id, kind = place
-    if not is_relative(reader.buffer[start]):
-        return start, start, written
-    return start, value, written + encode_header(field_id, kind, previous=_FIELD_ID)
+    return put_integer(reader.buffer, fields, _FIELD_ID, I32, ids[name], stop=reader.position - 1)

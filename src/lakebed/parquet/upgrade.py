@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from operator import itemgetter
-from typing import NamedTuple
 
 from lakebed.core.errors import FooterRowsError
 from lakebed.core.files import Footer
 from lakebed.parquet.compact import I64, Reader, corrupt, encode_header, encode_integer, is_relative, refuse_truncated, require_end
+from lakebed.parquet.editing import Edit, Field, apply_edits, put_integer
 from lakebed.parquet.framing import find_meta, frame
 
 # FileMetaData, RowGroup and ColumnChunk, as the Parquet specification numbers their fields.
@@ -30,27 +29,13 @@ class RowCounts:
     row_group_rows: int
 
 
-class _Edit(NamedTuple):
-    start: int
-    end: int
-    replacement: bytes
-
-
-class _Field(NamedTuple):
-    field_id: int
-    kind: int
-    start: int
-    value: int
-    end: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Survey:
     """One pass over all the metadata, which proves its form: its counts, and the edits that would change it."""
 
     counts: RowCounts
-    strip: list[_Edit]
-    set_rows: _Edit
+    strip: list[Edit]
+    set_rows: Edit
 
 
 def upgrade_v1(blob: bytes, *, registry_rows: int | None) -> Footer:
@@ -59,7 +44,7 @@ def upgrade_v1(blob: bytes, *, registry_rows: int | None) -> Footer:
     survey = _survey(meta)
     rows = _require_rows(survey.counts, registry_rows)
     edits = survey.strip if survey.counts.file_rows else [*survey.strip, survey.set_rows]
-    tail = frame(_apply(meta, edits))
+    tail = frame(apply_edits(meta, edits))
     return Footer(tail=tail, num_rows=rows, checksum=hashlib.sha256(tail).hexdigest())
 
 
@@ -70,7 +55,7 @@ def count_rows(meta: bytes) -> RowCounts:
 
 def strip_index_pointers(meta: bytes) -> bytes:
     """`meta` without the four page-index pointers of every column chunk."""
-    return _apply(meta, _survey(meta).strip)
+    return apply_edits(meta, _survey(meta).strip)
 
 
 def _require_rows(counts: RowCounts, registry_rows: int | None) -> int:
@@ -85,8 +70,8 @@ def _require_rows(counts: RowCounts, registry_rows: int | None) -> int:
 @refuse_truncated
 def _survey(meta: bytes) -> _Survey:
     reader = Reader(meta)
-    fields: list[_Field] = []
-    strip: list[_Edit] = []
+    fields: list[Field] = []
+    strip: list[Edit] = []
     file_rows: int | None = None
     group_rows = 0
     for field_id, kind, start in reader.fields():
@@ -97,14 +82,14 @@ def _survey(meta: bytes) -> _Survey:
             group_rows = sum(_survey_group(reader, strip) for _ in reader.structs(kind))
         else:
             reader.skip(kind)
-        fields.append(_Field(field_id, kind, start, value, reader.position))
+        fields.append(Field(field_id, kind, start, value, reader.position))
     require_end(reader)
     _require_once([field.field_id for field in fields], _SCHEMA, _FILE_ROWS, _ROW_GROUPS)
     counts = RowCounts(file_rows=file_rows, row_group_rows=group_rows)
     return _Survey(counts=counts, strip=strip, set_rows=_rows_edit(meta, fields, group_rows))
 
 
-def _survey_group(reader: Reader, strip: list[_Edit]) -> int:
+def _survey_group(reader: Reader, strip: list[Edit]) -> int:
     seen: list[int] = []
     rows = 0
     for field_id, kind, _ in reader.fields():
@@ -122,18 +107,18 @@ def _survey_group(reader: Reader, strip: list[_Edit]) -> int:
     return rows
 
 
-def _survey_chunk(reader: Reader, strip: list[_Edit]) -> None:
+def _survey_chunk(reader: Reader, strip: list[Edit]) -> None:
     kept = 0
     is_cut = False
     for field_id, kind, start in reader.fields():
         value = reader.position
         reader.skip(kind)
         if field_id in _POINTERS:
-            strip.append(_Edit(start, reader.position, b""))
+            strip.append(Edit(start, reader.position, b""))
             is_cut = True
             continue
         if is_cut and is_relative(reader.buffer[start]):
-            strip.append(_Edit(start, value, encode_header(field_id, kind, previous=kept)))
+            strip.append(Edit(start, value, encode_header(field_id, kind, previous=kept)))
         kept, is_cut = field_id, False
 
 
@@ -149,25 +134,8 @@ def _require_once(seen: list[int], *wanted: int) -> None:
         raise corrupt("a field occurs twice")
 
 
-def _rows_edit(meta: bytes, fields: list[_Field], rows: int) -> _Edit:
+def _rows_edit(meta: bytes, fields: list[Field], rows: int) -> Edit:
     """Write the file-level row count over the old one, or put it where its id belongs."""
     if found := next((field for field in fields if field.field_id == _FILE_ROWS), None):
-        return _Edit(found.value, found.end, encode_integer(rows))
-    place = next((n for n, field in enumerate(fields) if field.field_id > _FILE_ROWS), len(fields))
-    written = encode_header(_FILE_ROWS, I64, previous=fields[place - 1].field_id if place else 0) + encode_integer(rows)
-    if place == len(fields):
-        stop = fields[-1].end if fields else 0
-        return _Edit(stop, stop, written)
-    after = fields[place]
-    if not is_relative(meta[after.start]):
-        return _Edit(after.start, after.start, written)
-    return _Edit(after.start, after.value, written + encode_header(after.field_id, after.kind, previous=_FILE_ROWS))
-
-
-def _apply(meta: bytes, edits: list[_Edit]) -> bytes:
-    pieces: list[bytes] = []
-    position = 0
-    for edit in sorted(edits, key=itemgetter(0)):
-        pieces += (meta[position : edit.start], edit.replacement)
-        position = edit.end
-    return b"".join((*pieces, meta[position:]))
+        return Edit(found.value, found.end, encode_integer(rows))
+    return put_integer(meta, fields, _FILE_ROWS, I64, rows, stop=fields[-1].end if fields else 0)
