@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 _PACE_S = 0.002  # a longer one favours the last holder, whose pages are still at hand: faster, but less fair
 _SLOW_PACE_S = 0.01
-_TRIES = 8  # of one wait, where many wait: tries cost processor time that the holder needs
-_MEMORY = 8  # waits that the expected one is an average of
 _PATIENCE_S = 2.0  # a holder that takes longer is not in the middle of a registration
 
 
@@ -31,7 +29,6 @@ class FileLock:
         self._threads = threading.Lock()  # flock does not tell threads of one process apart
         self._holder: int | None = None
         self._fd: int | None = None
-        self._expected_s = 0.0  # what a wait has taken lately: all who wait expect about the same, and keep the same pace
 
     def acquire(self) -> None:
         if not self._threads.acquire(timeout=self._timeout_s):
@@ -39,8 +36,8 @@ class FileLock:
         try:
             if self._fd is None:
                 self._fd = self._open()
-            waited = 0.0 if _try_lock(self._fd) else self._wait(self._fd)
-            self._expected_s += (waited - self._expected_s) / _MEMORY
+            if not _try_lock(self._fd):
+                self._wait(self._fd)
         except BaseException:
             self._threads.release()
             raise
@@ -79,20 +76,18 @@ class FileLock:
             message = f"the lock file {self._path} cannot be opened: {exc.strerror}"
             raise RegistryUnavailableError(message) from exc
 
-    def _wait(self, fd: int) -> float:
-        """Draw lots at a steady pace; the seconds it took. Every waiter tries as often as any other, so nobody starves.
+    def _wait(self, fd: int) -> None:
+        """Draw lots at a steady pace. Every waiter tries as often as any other, so nobody starves.
 
         Backing off, as SQLite's own busy handler does, favours whoever came last; blocking in the kernel cannot time out.
         """
         started = time.monotonic()
-        steady = min(max(_PACE_S, self._expected_s / _TRIES), _SLOW_PACE_S)
         while not _try_lock(fd):
             waited = time.monotonic() - started
             if waited >= self._timeout_s:
                 raise self._timed_out()
-            pace = steady if waited < _PATIENCE_S else _SLOW_PACE_S
+            pace = _PACE_S if waited < _PATIENCE_S else _SLOW_PACE_S
             time.sleep(pace * (0.5 + random.random()))  # noqa: S311 - to keep the waiters out of step, not to keep a secret
-        return time.monotonic() - started
 
     def _timed_out(self) -> RegistryLockedError:
         message = f"another writer held {self._path} for more than {self._timeout_s:.0f} s: find it (it may be stopped) and retry"
