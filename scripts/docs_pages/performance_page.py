@@ -200,6 +200,7 @@ def _reached(reached: object) -> str:
 _SECTIONS = (
     ("Registry", "registry", _compared),
     ("Eight writers at once", "concurrent", _compared),
+    ("One to 32 writers", "curve", _compared),
     ("Retiring and cleaning", "retire", _compared),
     ("Inserts and reads through Spark", "pipeline", _pipeline),
     ("From a commit to a component", "astha", _delivery),
