@@ -142,6 +142,12 @@ def test_without_storage_only_the_registry_is_checked(registry: Registry, patien
     assert report.checked["journal_replay"] > 0
 
 
+def test_a_report_tells_how_many_tables_were_compared_with_iceberg(registry: Registry, storage: Storage) -> None:
+    tables = registry.query("SELECT count(*) FROM tables WHERE dropped_at IS NULL")[0][0]
+
+    assert check(registry, storage).checked["iceberg_pointer"] == tables > 0
+
+
 def test_a_deep_check_needs_the_storage(registry: Registry) -> None:
     with pytest.raises(InvalidValueError, match="storage"):
         check(registry, deep=True)

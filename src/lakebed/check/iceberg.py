@@ -48,28 +48,34 @@ class _Table:
 
 
 def find_drift(scan: Scan) -> Iterator[Finding]:
-    """Every table, each as of one pointer."""
-    for row in scan.query(_TABLES, None):
-        yield from _judge(scan, row[0])
+    """Every table, each as of one pointer. Tables and pointers are read once, and again only for a table that seems broken."""
+    pointers = read_pointers(scan)
+    for table in _list_tables(scan).values():
+        yield from _judge(scan, table, pointers.get(table.name))
+        scan.progress.step(1)
 
 
-def _judge(scan: Scan, table_id: int) -> list[Finding]:
+def _judge(scan: Scan, table: _Table, location: str | None) -> list[Finding]:
     """Again while the table moves on: what a moving table shows is no finding."""
-    findings: list[Finding] = []
+    findings = list(_examine(scan, table, location))
     for _ in range(_ATTEMPTS):
-        before = _find_table(scan, table_id)
-        location = None if before is None else read_pointers(scan).get(before.name)
-        findings = [] if before is None else list(_examine(scan, before, location))
-        if not findings or (_find_table(scan, table_id) == before and before and read_pointers(scan).get(before.name) == location):
-            return findings
+        if not findings:
+            break
+        now = _list_tables(scan).get(table.table_id)
+        if now is None:  # it was dropped
+            return []
+        known, table, location = (table, location), now, read_pointers(scan).get(now.name)
+        if (table, location) == known:
+            break
+        findings = list(_examine(scan, table, location))
     return findings
 
 
-def _find_table(scan: Scan, table_id: int) -> _Table | None:
-    for row in scan.query(_TABLES, None):
-        if row[0] == table_id:
-            return _Table(table_id=row[0], name=scan.names.get(row[0], f"table {row[0]}"), last_group=row[1], committed_group=row[2])
-    return None
+def _list_tables(scan: Scan) -> dict[int, _Table]:
+    return {
+        row[0]: _Table(table_id=row[0], name=scan.names.get(row[0], f"table {row[0]}"), last_group=row[1], committed_group=row[2])
+        for row in scan.query(_TABLES, None)
+    }
 
 
 def _examine(scan: Scan, table: _Table, location: str | None) -> Iterator[Finding]:
