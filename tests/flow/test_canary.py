@@ -13,12 +13,12 @@ from urllib.parse import quote
 
 import psycopg
 import pytest
-from serving import EVERY_SECOND, serving, wait_until
 
 from builders import ORDERS, logical_dump, make_table, write_partition
 from lakebed.core.errors import LakebedError, RegistryUnavailableError
 from lakebed.lake import connect
 from lakebed.registry.create import open_registry
+from serving import EVERY_SECOND, serving, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
-from serving import EVERY_SECOND, serving, start_service, wait_until, warm_up
 
 from builders import ORDERS, SCHEMA, arrow_rows, make_table, write_partition, writing_path
 from lakebed.core.names import TableName
@@ -19,6 +18,7 @@ from lakebed.lake import connect
 from lakebed.registry.leases import find_holder
 from lakebed.registry.runs import list_runs
 from lakebed.registry.snapshots import list_snapshots
+from serving import EVERY_SECOND, serving, start_service, wait_until, warm_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from maven import require_maven
 from reference_reader import PACKAGES
 
+from maven import require_maven
 from poolers import host_of
 
 if TYPE_CHECKING:
