@@ -104,6 +104,13 @@ def spark_lake(url: str, tmp_path: Path, spark: SparkSession) -> Iterator[Lake]:
         yield opened
 
 
+@pytest.fixture
+def timed_spark_lake(url: str, tmp_path: Path, spark: SparkSession, clock: FixedClock) -> Iterator[Lake]:
+    with connect(url, warehouse=str(tmp_path / "warehouse"), spark=spark, clock=clock) as opened:
+        yield opened
+        opened.context.lease.close()
+
+
 @pytest.fixture(scope="session")
 def databases() -> Iterator[Databases]:
     # a short path: PostgreSQL's socket lies in it, and a socket's name has at most 107 characters

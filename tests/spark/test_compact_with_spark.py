@@ -9,7 +9,6 @@ import pytest
 from view_lakes import DAY, add_orders, at_hour, make_orders, read_rows
 
 from lakebed.compaction import CompactionOptions, Engines, LocalEngine, compact, plan_compaction
-from lakebed.lake import connect
 from lakebed.pipeline.json_files import insert_json
 from lakebed.pipeline.materialize import materialize
 from lakebed.pipeline.merge import engines_of
@@ -17,11 +16,6 @@ from lakebed.pipeline.views import create_view_set
 from lakebed.testing import FixedClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
     from lakebed.lake import Lake
 
 COLUMNS = "ts timestamp, product string, id bigint, amount double"
@@ -33,10 +27,8 @@ def clock() -> FixedClock:
 
 
 @pytest.fixture
-def shop(url: str, tmp_path: Path, spark: SparkSession, clock: FixedClock) -> Iterator[Lake]:
-    with connect(url, warehouse=str(tmp_path / "warehouse"), spark=spark, clock=clock) as lake:
-        yield lake
-        lake.context.lease.close()
+def shop(timed_spark_lake: Lake) -> Lake:
+    return timed_spark_lake
 
 
 def fill(lake: Lake, clock: FixedClock, *hours: int) -> None:

@@ -14,7 +14,6 @@ from lakebed.core import fingerprints
 from lakebed.core.errors import InvalidValueError, RewriteMismatchError, TableNotFoundError
 from lakebed.core.names import TableName
 from lakebed.core.schema import Schema
-from lakebed.lake import connect
 from lakebed.pipeline.columns import from_spark
 from lakebed.pipeline.insert import insert
 from lakebed.pipeline.json_files import insert_json
@@ -26,11 +25,6 @@ from lakebed.registry.view_sets import LiveFile
 from lakebed.testing import FixedClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
     from lakebed.lake import Lake
 
 ORDERS = TableName("shop", "orders")
@@ -42,10 +36,8 @@ def clock() -> FixedClock:
 
 
 @pytest.fixture
-def shop(url: str, tmp_path: Path, spark: SparkSession, clock: FixedClock) -> Iterator[Lake]:
-    with connect(url, warehouse=str(tmp_path / "warehouse"), spark=spark, clock=clock) as lake:
-        yield lake
-        lake.context.lease.close()
+def shop(timed_spark_lake: Lake) -> Lake:
+    return timed_spark_lake
 
 
 def fill(lake: Lake, clock: FixedClock, *hours: float) -> None:

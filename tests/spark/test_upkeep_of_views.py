@@ -21,7 +21,6 @@ from lakebed.testing import FixedClock
 from serving import EVERY_SECOND, serving, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -37,11 +36,9 @@ def clock() -> FixedClock:
 
 
 @pytest.fixture
-def shop(url: str, tmp_path: Path, spark: SparkSession, clock: FixedClock) -> Iterator[Lake]:
-    with connect(url, warehouse=str(tmp_path / "warehouse"), spark=spark, clock=clock) as lake:
-        make_orders(lake)
-        yield lake
-        lake.context.lease.close()
+def shop(timed_spark_lake: Lake) -> Lake:
+    make_orders(timed_spark_lake)
+    return timed_spark_lake
 
 
 @pytest.fixture

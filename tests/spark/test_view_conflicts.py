@@ -11,7 +11,6 @@ from view_lakes import DAY, add_orders, at_hour, make_orders, read_rows
 from builders import within
 from lakebed.core.errors import ConflictError, SourceChangedError, VictimsChangedError
 from lakebed.core.names import TableName
-from lakebed.lake import connect
 from lakebed.pipeline.materialize import carry_out, materialize
 from lakebed.pipeline.merge import carry_out_merge, merge, plan_merge
 from lakebed.pipeline.slice_plans import plan_materialize
@@ -20,11 +19,6 @@ from lakebed.registry.retire import retire_by_ids
 from lakebed.testing import FixedClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
     from lakebed.lake import Lake
 
 ORDERS = TableName("shop", "orders")
@@ -37,17 +31,15 @@ def clock() -> FixedClock:
 
 
 @pytest.fixture
-def shop(url: str, tmp_path: Path, spark: SparkSession, clock: FixedClock) -> Iterator[Lake]:
+def shop(timed_spark_lake: Lake, clock: FixedClock) -> Lake:
     """Two hours of orders, and a view of their numbers that is not built yet."""
-    with connect(url, warehouse=str(tmp_path / "warehouse"), spark=spark, clock=clock) as lake:
-        make_orders(lake)
-        for hour in range(2):
-            for minute in (0.1, 0.2):
-                at_hour(clock, hour + minute)
-                add_orders(lake, [(hour, "tea", int(hour * 10 + minute * 10), 1.0)])
-        create_view_set(lake.context, IDS, sql="SELECT ts, id FROM shop.orders", over="shop.orders", event_time="ts")
-        yield lake
-        lake.context.lease.close()
+    make_orders(timed_spark_lake)
+    for hour in range(2):
+        for minute in (0.1, 0.2):
+            at_hour(clock, hour + minute)
+            add_orders(timed_spark_lake, [(hour, "tea", int(hour * 10 + minute * 10), 1.0)])
+    create_view_set(timed_spark_lake.context, IDS, sql="SELECT ts, id FROM shop.orders", over="shop.orders", event_time="ts")
+    return timed_spark_lake
 
 
 def staged_files(lake: Lake, name: str) -> set[str]:

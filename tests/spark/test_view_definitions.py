@@ -20,7 +20,6 @@ from lakebed.core.errors import (
     TableNotFoundError,
 )
 from lakebed.core.names import TableName
-from lakebed.lake import connect
 from lakebed.pipeline.combine import find_keys
 from lakebed.pipeline.materialize import materialize, materialize_all
 from lakebed.pipeline.slice_plans import plan_materialize
@@ -30,11 +29,6 @@ from lakebed.registry.view_sets import describe_view_sets
 from lakebed.testing import FixedClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
     from lakebed.lake import Lake
 
 IDS = "SELECT ts, id FROM shop.orders"
@@ -46,11 +40,9 @@ def clock() -> FixedClock:
 
 
 @pytest.fixture
-def shop(url: str, tmp_path: Path, spark: SparkSession, clock: FixedClock) -> Iterator[Lake]:
-    with connect(url, warehouse=str(tmp_path / "warehouse"), spark=spark, clock=clock) as lake:
-        make_orders(lake)
-        yield lake
-        lake.context.lease.close()
+def shop(timed_spark_lake: Lake) -> Lake:
+    make_orders(timed_spark_lake)
+    return timed_spark_lake
 
 
 def define(lake: Lake, name: str = "shop.ids", **changes: Any) -> Any:

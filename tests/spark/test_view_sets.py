@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 from view_lakes import BY_PRODUCT, COMBINE, DAY, add_orders, add_prices, ask_everything, at_hour, make_orders, make_prices, read_rows
 
-from lakebed.lake import connect
 from lakebed.pipeline.insert import insert
 from lakebed.pipeline.materialize import materialize
 from lakebed.pipeline.merge import merge
@@ -15,11 +14,6 @@ from lakebed.pipeline.views import create_view_set
 from lakebed.testing import FixedClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
     from lakebed.lake import Lake
 
 
@@ -29,11 +23,9 @@ def clock() -> FixedClock:
 
 
 @pytest.fixture
-def shop(url: str, tmp_path: Path, spark: SparkSession, clock: FixedClock) -> Iterator[Lake]:
-    with connect(url, warehouse=str(tmp_path / "warehouse"), spark=spark, clock=clock) as lake:
-        make_orders(lake)
-        yield lake
-        lake.context.lease.close()
+def shop(timed_spark_lake: Lake) -> Lake:
+    make_orders(timed_spark_lake)
+    return timed_spark_lake
 
 
 def fill_hours(lake: Lake, clock: FixedClock, hours: int) -> None:
