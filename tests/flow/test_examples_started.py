@@ -23,6 +23,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from lakebed.lake import connect
+from lakebed.service import STOP_S
 from serving import wait_until
 
 if TYPE_CHECKING:
@@ -102,6 +103,12 @@ def test_the_unit_serves_the_lake_that_its_settings_name(tmp_path: Path) -> None
     assert '"action": "start"' in log.read_text()  # one object per line
     with connect(f"sqlite:///{tmp_path}/lake.db", warehouse=str(tmp_path / "warehouse"), create=False) as lake:
         assert lake.check().clean
+
+
+def test_the_unit_gives_the_service_time_to_stop() -> None:
+    service, _ = read_unit()
+    assert float(service["TimeoutStopSec"]) > STOP_S
+    assert service["ExecStart"].split()[1:] == ["serve", "--listen", f"127.0.0.1:{PORT}"]
 
 
 def test_the_unit_does_not_serve_a_lake_that_nobody_made(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -22,14 +21,6 @@ def known_variables() -> set[str]:
 @pytest.mark.parametrize("file", sorted(path for path in EXAMPLES.rglob("*") if path.is_file()), ids=lambda path: path.name)
 def test_an_example_names_only_settings_that_exist(file: Path) -> None:
     assert set(re.findall(r"LAKEBED_[A-Z_]+", file.read_text())) <= known_variables()
-
-
-def test_the_unit_gives_the_service_time_to_stop() -> None:
-    unit = ConfigParser(interpolation=None, strict=False)
-    unit.optionxform = str  # type: ignore[assignment,method-assign] # the keys of units keep their case
-    unit.read(EXAMPLES / "systemd" / "lakebed.service")
-    assert float(unit["Service"]["TimeoutStopSec"]) > STOP_S
-    assert unit["Service"]["ExecStart"].split()[1:] == ["serve", "--listen", "127.0.0.1:9464"]
 
 
 def test_the_composed_service_gets_time_to_stop_and_its_registry_over_a_socket() -> None:
