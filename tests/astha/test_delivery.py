@@ -300,3 +300,23 @@ def test_nothing_is_left_to_save_after_saving(registry: Registry, table: LakeTab
 
     assert not stepper.delivery.collect()
     assert {cursor.seq for cursor in read_cursors(registry).values()} == {read_ends(registry)[1]}
+
+
+def test_what_was_handled_before_a_long_call_is_saved_during_it(registry: Registry, table: LakeTable) -> None:
+    components = recorders(registry, UPDATER)
+    stepper = started(registry, components)
+    stepper.save()
+    saved: list[int] = []
+
+    def save_meanwhile(_: object) -> None:
+        stepper.save()
+        saved.append(read_cursors(registry)[UPDATER, 1].seq)
+
+    components[UPDATER].before_event = save_meanwhile
+    publish(registry, table, *[fake_file(n) for n in range(8)])
+    stepper.settle()
+
+    handled = components[UPDATER].sequences()
+    assert len(handled) == 8
+    assert saved == [sequence - 1 for sequence in handled]
+    assert stepper.delivery.collect().positions[0].seq == read_ends(registry)[1]

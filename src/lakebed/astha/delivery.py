@@ -31,7 +31,10 @@ _REGISTRY_PAUSE_S = 0.2  # between two tries to read a page when the registry do
 
 
 class Delivery:
-    """The lanes of one incarnation. Calls are made without its lock; an answer counts only under the epoch of its call."""
+    """The lanes of one incarnation. Calls are made without its lock; an answer counts only under the epoch of its call.
+
+    Good answers, which are nearly all, do not touch it either: they are between the lane and the thread that has it.
+    """
 
     def __init__(
         self,
@@ -91,6 +94,7 @@ class Delivery:
         while (lane := self._queues[component].pop(now)) is not None:
             if lane.has_work:
                 lane.busy = True
+                self._dirty.add(lane)
                 job = Job(lane, lane.epoch, trial)
                 self.jobs[component].add(job)
                 return job
@@ -143,7 +147,8 @@ class Delivery:
         passed, ends_at = lane.position, math.inf  # before the first call: a turn always gets somewhere
         for event in events:
             if is_for(lane.component, event.table):
-                if not self._begin(job, self.options.consume_timeout_s, passed, ends_at=ends_at):
+                lane.skipped(passed, epoch=job.epoch)
+                if not self._begin(job, self.options.consume_timeout_s, ends_at=ends_at):
                     break
                 ends_at = min(ends_at, job.called_at + self.options.turn_s)
                 try:
@@ -154,7 +159,7 @@ class Delivery:
                 if not self._answered(job, event.sequence):
                     return
             passed = event.sequence
-        self._skip(job, passed)
+        lane.skipped(passed, epoch=job.epoch)
 
     def _read(self, job: Job) -> Sequence[Event[Row]]:
         lane = job.lane
@@ -175,26 +180,26 @@ class Delivery:
 
     # -- what an answer means -----------------------------------------------------------------
 
-    def _begin(self, job: Job, timeout_s: float, passed: int = 0, *, ends_at: float = math.inf) -> bool:
+    def _begin(self, job: Job, timeout_s: float, *, ends_at: float = math.inf) -> bool:
         """Whether the call may be made: not when the turn is over, nor when the lease, the lane or the component are not ours to call."""
-        with self.lock:
-            now = self.time.monotonic()
-            over = now >= min(ends_at, self.active_until) or self.stopped
-            if over or self._is_stale(job) or not self.breakers[job.lane.component].allows:
-                return False
-            if passed > job.lane.position:
-                job.lane.passed(passed)
-            job.called_at, job.timeout_s = now, timeout_s
-            return True
+        now = self.time.monotonic()
+        over = now >= min(ends_at, self.active_until) or self.stopped
+        if over or self._is_stale(job) or not self.breakers[job.lane.component].allows:
+            return False
+        job.timeout_s, job.called_at = timeout_s, now  # in this order: the monitor looks at the second one first
+        return True
 
     def _answered(self, job: Job, sequence: int) -> bool:
-        with self.lock:
-            if self._is_late(job):
-                return False
-            job.lane.passed(sequence)
-            self.tallies[job.lane.component].delivered += 1
-            self._went_well(job)
-            return True
+        job.called_at = 0.0
+        if not job.lane.handled(sequence, epoch=job.epoch):
+            with self.lock:
+                self._is_late(job)
+            return False
+        breaker = self.breakers[job.lane.component]
+        if breaker.after_success() is not breaker:  # hardly ever
+            with self.lock:
+                self._went_well(job)
+        return True
 
     def _refreshed(self, job: Job, mark: int) -> None:
         with self.lock:
@@ -221,7 +226,6 @@ class Delivery:
             if drop is not None:
                 self.tallies[lane.component].dead_letters += 1
                 self._drops.append(drop)
-                self._dirty.add(lane)
                 self.on_news()
             if of_component:
                 self._set_breaker(lane.component, self.breakers[lane.component].after_failure(lane.table_id, now))
@@ -231,23 +235,16 @@ class Delivery:
             if not self._is_stale(job):
                 logger.warning("changes are missing from the journal", extra={"action": "gap", **facts_of(job.lane)})
                 job.lane.must_refresh(beyond=job.lane.position + 1)
-                self._dirty.add(job.lane)
 
     def _pause(self, job: Job) -> None:
         with self.lock:
             job.lane.due = self.time.monotonic() + _REGISTRY_PAUSE_S
 
-    def _skip(self, job: Job, passed: int) -> None:
-        """Changes that are not for this component were handled by reading them."""
-        with self.lock:
-            if not self._is_stale(job) and passed > job.lane.position:
-                job.lane.passed(passed)
-                self._dirty.add(job.lane)
-
     def _finish(self, job: Job) -> None:
         with self.lock:
             lane = job.lane
             self.jobs[lane.component].discard(job)
+            self.tallies[lane.component].delivered += lane.take_answered()
             if not job.abandoned:
                 lane.busy = False
                 self._queue(lane)
@@ -255,7 +252,6 @@ class Delivery:
 
     def _went_well(self, job: Job) -> None:
         component = job.lane.component
-        self._dirty.add(job.lane)
         self._set_breaker(component, self.breakers[component].after_success())
 
     def _is_stale(self, job: Job) -> bool:
@@ -316,8 +312,9 @@ class Delivery:
 
     def collect(self) -> Batch:
         with self.lock:
-            positions = tuple(p for lane in self._dirty if (p := lane.to_save()) != lane.saved)
-            return Batch(positions, tuple(self._drops), tuple(self._healed))
+            unsaved = {lane: position for lane in self._dirty if (position := lane.to_save()) != lane.saved}
+            self._dirty = {lane for lane in self._dirty if lane.busy or lane in unsaved}
+            return Batch(tuple(unsaved.values()), tuple(self._drops), tuple(self._healed))
 
     def note_saved(self, batch: Batch, saved: Saved) -> None:
         """What was refused belongs to a newer epoch: those lanes start from the registry."""
@@ -328,13 +325,10 @@ class Delivery:
                 cursor = saved.refused.get((position.component, position.table_id))
                 if cursor is not None:
                     logger.warning("a cursor was refused", extra={"action": "cursor", **facts_of(lane)})
-                    lane.position = cursor.seq
-                    lane.must_refresh(epoch=cursor.epoch + 1)
+                    lane.restart_from(cursor.seq, epoch=cursor.epoch + 1)
                     self._requeue(lane)
-                    continue
-                lane.saved = position
-                if lane.to_save() == position:
-                    self._dirty.discard(lane)
+                else:
+                    lane.saved = position
 
     # -- with the lock held -------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
-"""One lane: a component's way through one lake table's journal. No clock, no thread, no I/O."""
+"""One lane: a component's way through one lake table's journal. No clock, no thread, no I/O; any thread may call it."""
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,11 @@ _SHOWN_CHARS = 2000
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Lane:
-    """Where delivery stands. What is in doubt is settled by a refresh, never by skipping."""
+    """Where delivery stands. What is in doubt is settled by a refresh, never by skipping.
+
+    It has a lock of its own: at one for all lanes every call would queue, and a thread that got it while another held the
+    interpreter would keep it through a whole switch of threads.
+    """
 
     component: Component
     table_id: int
@@ -33,6 +38,8 @@ class Lane:
     busy: bool = False
     ticket: int = 0  # of its one valid place in a queue; 0 is none
     saved: Position | None = None
+    answered: int = 0  # calls, not yet tallied
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def has_work(self) -> bool:
@@ -46,33 +53,74 @@ class Lane:
         """What a handler writes comes before its answer, so before its lane has passed."""
         return self.needs_refresh or self.position < end
 
-    def passed(self, sequence: int) -> None:
-        self.position, self.calls, self.due = sequence, 0, 0.0
+    def skipped(self, sequence: int, *, epoch: int) -> None:
+        """Changes up to here are not for this component."""
+        with self._lock:
+            if self.epoch == epoch and sequence > self.position:
+                self._pass(sequence)
+
+    def handled(self, sequence: int, *, epoch: int) -> bool:
+        """A call was answered well; False when the answer belongs to an epoch that is over."""
+        with self._lock:
+            if self.epoch != epoch:
+                return False
+            self.answered += 1  # first: whoever sees the lane at its end finds the call counted
+            self._pass(sequence)
+            return True
 
     def refreshed(self, mark: int) -> None:
         """A mark behind the position tells nothing new: those changes were handled already."""
-        self.passed(max(self.position, mark))
-        self.end = max(self.end, self.position)
-        self.needs_refresh, self.floor = False, 0
+        with self._lock:
+            self._pass(max(self.position, mark))
+            self.end = max(self.end, self.position)
+            self.needs_refresh, self.floor = False, 0
 
     def must_refresh(self, *, epoch: int = 0, beyond: int = 0) -> None:
         """Start again from the registry under a new epoch; answers of the old one are refused."""
-        self.epoch = max(self.epoch + 1, epoch)
-        self.floor = max(self.floor, beyond)
-        self.needs_refresh, self.calls, self.due = True, 0, 0.0
+        with self._lock:
+            self._restart(epoch=epoch, beyond=beyond)
+
+    def restart_from(self, sequence: int, *, epoch: int) -> None:
+        """Somebody else has been at work on this lane: go on from what the registry says."""
+        with self._lock:
+            self.position = sequence
+            self._restart(epoch=epoch)
 
     def unpark(self) -> None:
-        self.parked = False
-        self.must_refresh()
+        with self._lock:
+            self.parked = False
+            self._restart()
 
     def failed(self, error: BaseException, *, now: float, draw: float) -> Drop | None:
         """Wait and try again; or, with the dead letter returned, refresh; or, when that was the refresh, park."""
-        self.calls += 1
-        decision = self.retry.decide(error, calls=self.calls, draw=draw)
-        if isinstance(decision, Again):
-            self.due = now + decision.delay_s
-            return None
-        return self._drop(error)
+        with self._lock:
+            self.calls += 1
+            decision = self.retry.decide(error, calls=self.calls, draw=draw)
+            if isinstance(decision, Again):
+                self.due = now + decision.delay_s
+                return None
+            return self._drop(error)
+
+    def to_save(self) -> Position:
+        with self._lock:
+            return Position(
+                component=self.component, table_id=self.table_id, seq=self.position, epoch=self.epoch, needs_refresh=self.needs_refresh
+            )
+
+    def take_answered(self) -> int:
+        with self._lock:
+            many, self.answered = self.answered, 0
+            return many
+
+    # -- with the lock held -------------------------------------------------------------------
+
+    def _pass(self, sequence: int) -> None:
+        self.position, self.calls, self.due = sequence, 0, 0.0
+
+    def _restart(self, *, epoch: int = 0, beyond: int = 0) -> None:
+        self.epoch = max(self.epoch + 1, epoch)
+        self.floor = max(self.floor, beyond)
+        self.needs_refresh, self.calls, self.due = True, 0, 0.0
 
     def _drop(self, error: BaseException) -> Drop:
         refreshing = self.needs_refresh
@@ -85,14 +133,9 @@ class Lane:
             parked=refreshing,
         )
         self.dropped = True
-        self.must_refresh(beyond=drop.seq)
+        self._restart(beyond=drop.seq)
         self.parked = refreshing
         return drop
-
-    def to_save(self) -> Position:
-        return Position(
-            component=self.component, table_id=self.table_id, seq=self.position, epoch=self.epoch, needs_refresh=self.needs_refresh
-        )
 
 
 def describe(error: BaseException) -> str:

@@ -22,11 +22,12 @@ def survey(components: Iterable[Component], tallies: Mapping[Component, Tally], 
 
 def _survey_one(component: Component, tally: Tally, life: Life | None) -> ComponentStatus:
     lanes: list[Lane] = []
-    breaker, problem = Breaker(), ""
+    breaker, problem, delivered = Breaker(), "", tally.delivered
     if life is not None:
         problem = life.monitor.health[component].problem
         with life.delivery.lock:
             breaker, lanes = life.delivery.breakers[component], list(life.delivery.lanes[component].values())
+            delivered = tally.delivered + sum(lane.answered for lane in lanes)
     return ComponentStatus(
         component=component,
         breaker=breaker.state,
@@ -37,7 +38,7 @@ def _survey_one(component: Component, tally: Tally, life: Life | None) -> Compon
         behind=sum(max(0, lane.end - lane.position) for lane in lanes),
         retrying=sum(lane.is_retrying for lane in lanes),
         parked=tuple(sorted(lane.table_id for lane in lanes if lane.parked)),
-        delivered=tally.delivered,
+        delivered=delivered,
         refreshed=tally.refreshed,
         failures=tally.failures,
         dead_letters=tally.dead_letters,
