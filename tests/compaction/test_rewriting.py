@@ -94,6 +94,23 @@ def test_many_files_become_few_of_the_target_size_with_the_same_rows(storage: St
     ]
 
 
+@pytest.mark.parametrize("sources", [9, 11, 40, 200])
+def test_files_come_out_evenly_however_coarse_the_old_ones_are(storage: Storage, sources: int) -> None:
+    """Of eleven old files of not quite half the target each, shares of whole ones would leave an output half empty."""
+    rows = 140_000 // sources
+    inputs = [write(storage, n, numbers(n * rows, rows), compression="none", use_dictionary=False) for n in range(sources)]
+    whole = sum(source.size_bytes for source in inputs)
+
+    target = whole * 3 // 16
+    done = rewrite(storage, inputs, NUMBERS, target_bytes=target, compression="uncompressed", whole_bytes=1 << 16)
+
+    sizes = [c.file.size_bytes for c in done.files]
+    assert len(sizes) >= 4
+    assert all(0.75 * target <= size <= 1.8 * target for size in sizes)
+    assert done.before == done.after == RowSum(rows=rows * sources, hash=done.before.hash)
+    assert sorted(read(done).column("id").to_pylist()) == list(range(rows * sources))
+
+
 def test_field_ids_statistics_and_codec_are_kept(storage: Storage) -> None:
     sources = [write(storage, n, numbers(n * 100, 100)) for n in range(3)]
 

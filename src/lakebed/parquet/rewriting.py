@@ -1,21 +1,22 @@
 """Rewriting in this process: many files become few, read, written and read back at once, in memory that does not grow with them.
 
-A few files are read ahead by threads that decode and sum up, while the caller's thread encodes and writes. What becomes many files is
-divided into lanes, each of which does both for its own share: rows never change threads there. Either way a finished file is made
-durable, hashed and read back while the next one is written.
+What becomes one file or two is decoded and summed up by threads that read ahead, while the caller's thread encodes and writes. What
+becomes many files is divided into shares, one for each where that comes out evenly; as many workers as there are lanes take one after the
+other, and rows never change threads there. Either way a written file is synced by a thread that only waits for the disk, then hashed
+and read back by a worker.
 """
 
 from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,12 +36,15 @@ if TYPE_CHECKING:
     from lakebed.parquet.shaping import Shape
     from lakebed.storage.access import Storage
 
+_Finishing: TypeAlias = "Future[tuple[Future[CapturedFile], Future[RowSum]]]"  # synced, then hashed and read back
+
 ROW_GROUP_BYTES = 16 << 20  # of rows in memory, shared by the lanes
 SORT_BYTES = 256 << 20
-_LANES = 2
+_LANES = 2  # shares that are written at once
 _AHEAD = 2  # portions that are read while one is written, where there is one lane
 _PROBE_ROWS = 100_000  # few rows pack worse than a whole row group: the number of files would be guessed too high
 _LANE_OUTPUTS = 2  # of a lane, at the least: with one, a wrong guess of its size would show
+_FINE_SOURCES = 8  # in one output, at the least: with fewer, shares of one output each would come out uneven
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,17 +80,15 @@ class Rewritten:
 
 def rewrite_files(storage: Storage, sources: Sequence[Source], recipe: Recipe, *, cancelled: Callable[[], bool]) -> Rewritten | None:
     """The rows of all sources in files of about the target's size. None when it was cancelled: what is written so far is the caller's."""
-    lanes = _plan_lanes(storage, sources, recipe)
-    if len(lanes) == 1:
-        return _rewrite_share(storage, sources, lanes[0], ahead=_AHEAD, stops=cancelled)
+    shares = _plan_shares(storage, sources, recipe)
     stopped = threading.Event()
-    with ThreadPoolExecutor(len(lanes), thread_name_prefix="lakebed-lane") as pool:
-        work = partial(_rewrite_share, storage, stops=lambda: stopped.is_set() or cancelled())
-        running = [pool.submit(work, own, lane) for own, lane in zip(_divide(sources, lanes), lanes, strict=True)]
+    with _Crew(storage, workers=_LANES if len(shares) > 1 else 1) as crew:
         try:
-            done = [future.result() for future in running]
+            work = partial(_rewrite_share, storage, crew=crew, stops=lambda: stopped.is_set() or cancelled())
+            written = [work(shares[0], ahead=_AHEAD)] if len(shares) == 1 else crew.carry_out(work, shares)
+            done = [None if one is None else one.result() for one in written]
         finally:
-            stopped.set()  # a lane that failed takes the others along
+            stopped.set()  # a share that failed takes the others along
     return _add_up(done)
 
 
@@ -94,24 +96,29 @@ def write_portions(
     storage: Storage, portions: Iterable[Portion], recipe: Recipe, *, whole: int, cancelled: Callable[[], bool]
 ) -> Rewritten | None:
     """The same for rows that somebody else reads; `whole` is how many bytes of old files they stand for in all."""
+    with _Crew(storage, workers=1) as crew:
+        written = _write_share(storage, portions, recipe, crew=crew, whole=whole, stops=cancelled)
+        return None if written is None else written.result()
+
+
+def _rewrite_share(storage: Storage, share: _Share, *, crew: _Crew, ahead: int = 0, stops: Callable[[], bool]) -> _Written | None:
+    recipe, whole = share.recipe, sum(source.size_bytes for source in share.sources)
+    portion_bytes = min(PORTION_BYTES, max(1, recipe.target_bytes // 8))
+    with Reader(storage, recipe.shape, whole_bytes=recipe.whole_bytes, portion_bytes=portion_bytes, ahead=ahead) as reader:
+        return _write_share(storage, reader.read(share.sources), recipe, crew=crew, whole=whole, stops=stops)
+
+
+def _write_share(
+    storage: Storage, portions: Iterable[Portion], recipe: Recipe, *, crew: _Crew, whole: int, stops: Callable[[], bool]
+) -> _Written | None:
     before = RowSum()
-    with _Output(storage, recipe, whole) as output:
+    with _Output(storage, recipe, whole, crew) as output:
         for portion in _arrange(portions, recipe, whole):
-            if cancelled():
+            if stops():
                 return None
             before += portion.found
             output.add(portion)
-        written = output.finish()
-    return Rewritten(files=tuple(file for file, _ in written), before=before, after=sum((found for _, found in written), RowSum()))
-
-
-def _rewrite_share(
-    storage: Storage, sources: Sequence[Source], recipe: Recipe, *, ahead: int = 0, stops: Callable[[], bool]
-) -> Rewritten | None:
-    whole = sum(source.size_bytes for source in sources)
-    portion_bytes = min(PORTION_BYTES, max(1, recipe.target_bytes // 8))
-    with Reader(storage, recipe.shape, whole_bytes=recipe.whole_bytes, portion_bytes=portion_bytes, ahead=ahead) as reader:
-        return write_portions(storage, reader.read(sources), recipe, whole=whole, cancelled=stops)
+        return _Written(before, output.finish())
 
 
 def _add_up(done: Sequence[Rewritten | None]) -> Rewritten | None:
@@ -122,34 +129,91 @@ def _add_up(done: Sequence[Rewritten | None]) -> Rewritten | None:
     return Rewritten(files=files, before=sum((one.before for one in found), RowSum()), after=sum((one.after for one in found), RowSum()))
 
 
-# -- lanes ------------------------------------------------------------------------------------
+# -- shares -----------------------------------------------------------------------------------
 
 
-def _plan_lanes(storage: Storage, sources: Sequence[Source], recipe: Recipe) -> list[Recipe]:
-    """A recipe for each lane. The first rows tell how to store them all, and whether they become files enough for more than one."""
+@dataclass(frozen=True, slots=True)
+class _Share:
+    sources: Sequence[Source]
+    recipe: Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A share whose files are written, but not all finished."""
+
+    before: RowSum
+    files: Sequence[_Finishing]
+
+    def result(self) -> Rewritten:
+        found = [file.result() for file in self.files]
+        files = tuple(captured.result() for captured, _ in found)
+        return Rewritten(files=files, before=self.before, after=sum((own.result() for _, own in found), RowSum()))
+
+
+def _plan_shares(storage: Storage, sources: Sequence[Source], recipe: Recipe) -> list[_Share]:
+    """The first rows tell how to store them all, and whether they become files enough for more than one lane."""
     whole, least = sum(source.size_bytes for source in sources), _LANES * _LANE_OUTPUTS
     if whole < least * recipe.target_bytes or (recipe.sort_by and whole <= recipe.sort_bytes):
-        return [recipe]
+        return [_Share(sources, recipe)]
     with Reader(storage, recipe.shape, whole_bytes=recipe.whole_bytes, ahead=0) as reader:
         first = next(iter(reader.read(sources)))
     packing = choose_packing(first.rows, recipe.compression, sample_rows=_PROBE_ROWS)
     expected = packing.row_bytes * first.rows.num_rows * whole / max(1, first.read_bytes)
     outputs = count_outputs(expected, target_bytes=recipe.target_bytes)
+    if outputs < least:
+        return [_Share(sources, replace(recipe, packing=packing))]
+    is_fine = max(source.size_bytes for source in sources) * outputs * _FINE_SOURCES <= whole
+    count = outputs if is_fine else _LANES
     lane = replace(recipe, packing=packing, row_group_bytes=recipe.row_group_bytes // _LANES)
-    return (
-        [replace(lane, planned=(outputs + n) // _LANES) for n in range(_LANES)] if outputs >= least else [replace(recipe, packing=packing)]
-    )
+    return _divide(sources, [replace(lane, planned=(outputs + n) // count) for n in range(count)])
 
 
-def _divide(sources: Sequence[Source], lanes: Sequence[Recipe]) -> list[list[Source]]:
+def _divide(sources: Sequence[Source], recipes: Sequence[Recipe]) -> list[_Share]:
     """Neighbours stay together; a share is as large as the files that it becomes are many."""
     whole, seen = max(1, sum(source.size_bytes for source in sources)), 0
-    files = list(accumulate(lane.planned for lane in lanes))
-    shares: list[list[Source]] = [[] for _ in lanes]
+    files = list(accumulate(recipe.planned for recipe in recipes))
+    shares: list[list[Source]] = [[] for _ in recipes]
     for source in sources:
         shares[bisect_right(files, seen * files[-1] // whole)].append(source)
         seen += source.size_bytes
-    return shares
+    return [_Share(own, recipe) for own, recipe in zip(shares, recipes, strict=True)]
+
+
+class _Crew:
+    """Few threads that write shares and finish files, in the order of their coming; and one that waits for the disk."""
+
+    def __init__(self, storage: Storage, *, workers: int) -> None:
+        self._storage, self._count = storage, workers
+        self._workers = ThreadPoolExecutor(workers, thread_name_prefix="lakebed-rewrite")
+        self._syncing = ThreadPoolExecutor(1, thread_name_prefix="lakebed-sync")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._syncing.shutdown(cancel_futures=True)
+        self._workers.shutdown(cancel_futures=True)
+
+    def carry_out(self, work: Callable[[_Share], _Written | None], shares: Sequence[_Share]) -> list[_Written | None]:
+        """Never more shares than workers at once: files are finished in between, while their bytes are in the cache."""
+        written: list[_Written | None] = [None] * len(shares)
+        numbers, running = iter(range(len(shares))), dict[Future[_Written | None], int]()
+        while True:
+            running |= {self._workers.submit(work, shares[number]): number for number in islice(numbers, self._count - len(running))}
+            if not running:
+                return written
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                written[running.pop(future)] = future.result()
+
+    def finish(self, path: str, recipe: Recipe) -> _Finishing:
+        return self._syncing.submit(self._sync, path, recipe)
+
+    def _sync(self, path: str, recipe: Recipe) -> tuple[Future[CapturedFile], Future[RowSum]]:
+        self._storage.sync(path)
+        look = partial(capture, wanted=recipe.wanted, partition_path=recipe.partition_path)
+        summed = self._workers.submit(sum_file, self._storage, path, recipe.shape)
+        return self._workers.submit(look, self._storage, path, recipe.shape.schema), summed
 
 
 # -- order ------------------------------------------------------------------------------------
@@ -201,14 +265,13 @@ def _sort_keys(rows: pa.Table, sort_by: Sequence[str]) -> pa.Table:
 class _Output:
     """Rows into files, the next one opened when a file has its share of what all files are going to have together."""
 
-    def __init__(self, storage: Storage, recipe: Recipe, whole: int) -> None:
-        self._storage, self._recipe, self._whole, self._packing = storage, recipe, whole, recipe.packing
+    def __init__(self, storage: Storage, recipe: Recipe, whole: int, crew: _Crew) -> None:
+        self._storage, self._recipe, self._whole, self._crew, self._packing = storage, recipe, whole, crew, recipe.packing
         self._row_group_bytes = min(recipe.row_group_bytes, max(1, recipe.target_bytes // 4))
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = self._taken = self._closed_bytes = 0
         self._file: _OpenFile | None = None
-        self._finished: list[Future[tuple[CapturedFile, RowSum]]] = []
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="lakebed-finish")
+        self._finished: list[_Finishing] = []
 
     def __enter__(self) -> Self:
         return self
@@ -216,7 +279,6 @@ class _Output:
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
             self._file.abandon()
-        self._pool.shutdown(cancel_futures=True)
 
     def add(self, portion: Portion) -> None:
         self._waiting.append(portion.rows)
@@ -227,10 +289,10 @@ class _Output:
             if portion.ends_file or self._has_its_share():
                 self._close()
 
-    def finish(self) -> list[tuple[CapturedFile, RowSum]]:
+    def finish(self) -> Sequence[_Finishing]:
         self._write()
         self._close()
-        return [future.result() for future in self._finished]
+        return self._finished
 
     def _write(self) -> None:
         rows = pa.concat_tables(self._waiting) if self._waiting else None
@@ -259,7 +321,7 @@ class _Output:
         path = self._file.close()
         self._closed_bytes += self._file.size_bytes
         self._file = None
-        self._finished.append(self._pool.submit(_finish_file, self._storage, self._recipe, path))
+        self._finished.append(self._crew.finish(path, self._recipe))
 
 
 class _OpenFile:
@@ -295,10 +357,3 @@ class _OpenFile:
             self._writer.close()
         with suppress(*PYARROW_ERRORS):
             self._sink.close()
-
-
-def _finish_file(storage: Storage, recipe: Recipe, path: str) -> tuple[CapturedFile, RowSum]:
-    if storage.paths.warehouse.is_local:
-        storage.sync(path)
-    captured = capture(storage, path, recipe.shape.schema, wanted=recipe.wanted, partition_path=recipe.partition_path)
-    return captured, sum_file(storage, captured.file.path, recipe.shape)

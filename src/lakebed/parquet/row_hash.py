@@ -8,13 +8,14 @@ Nothing but numpy and pyarrow is used here, so that a task of any engine can do 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -24,8 +25,7 @@ MODULUS = 1 << 128
 _MASK = (1 << 64) - 1
 _BLOCK_ROWS = 1 << 15  # stays in the core's cache
 _BLOCK_BYTES = 1 << 14
-_HALF = np.uint64(32)
-_LOW = np.uint64(0xFFFFFFFF)
+_HALF, _QUARTER = np.uint64(32), np.uint32(16)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _SHIFT = np.uint64(29)
 _NOTHING = np.uint64(0x9E3779B97F4A7C15)
@@ -85,9 +85,15 @@ class RowSummer:
 
 def add_column(rows: Words, column: pa.Array, field_id: int) -> None:
     """Add one column to the rows so far; the order of columns is of no matter."""
-    factor = np.uint64(_scramble(field_id) | 1)
+    factor = _factor(field_id)
     for start in range(0, len(rows), _BLOCK_ROWS):
-        rows[start : start + _BLOCK_ROWS] += words_of(column.slice(start, _BLOCK_ROWS)) * factor
+        block = rows[start : start + _BLOCK_ROWS]
+        np.add(block, words_of(column if len(block) == len(column) else column.slice(start, _BLOCK_ROWS)) * factor, out=block)
+
+
+@lru_cache(maxsize=4096)
+def _factor(field_id: int) -> np.uint64:
+    return np.uint64(_scramble(field_id) | 1)
 
 
 def total(rows: Words) -> int:
@@ -95,59 +101,69 @@ def total(rows: Words) -> int:
     found = 0
     for start in range(0, len(rows), _BLOCK_ROWS):
         mixed = _mix(rows[start : start + _BLOCK_ROWS])
-        found += int((mixed & _LOW).sum()) + (int((mixed >> _HALF).sum()) << 32)
+        upper = int((mixed >> _HALF).sum()) << 32
+        found += upper + ((int(mixed.sum()) - upper) & _MASK)  # the lower halves: what the sum of all has beyond the upper ones
     return found % MODULUS
 
 
 def words_of(array: pa.Array) -> Words:
     """64 bits for each value, the same for the same value."""
-    if len(array) == 0 or pa.types.is_null(array.type):
+    if len(array) == 0 or array.null_count == len(array):
         return np.full(len(array), _NOTHING, dtype=np.uint64)
-    if isinstance(array, pa.ExtensionArray):
-        return words_of(array.storage)
-    words = _values(array)
+    words = _VALUES.get(array.type.id, _integers)(array)
     if array.null_count:
         words = np.where(_bits(array.buffers()[0], array.offset, len(array)), words, _NOTHING)
     return words
 
 
-def _values(array: pa.Array) -> Words:
-    kind = array.type
-    if pa.types.is_boolean(kind):
-        return _bits(array.buffers()[1], array.offset, len(array)).astype(np.uint64)
-    if pa.types.is_floating(kind):
-        return _floats(array)
-    if pa.types.is_decimal(kind):
-        pairs: Words = _fixed(array, np.uint64, width=2)
-        return pairs[:, 0] + pairs[:, 1] * _DECIMAL
-    if pa.types.is_struct(kind):
-        return _struct(array)
-    if pa.types.is_map(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _list(array)
-    if pa.types.is_fixed_size_binary(kind):
-        return _texts(np.arange(len(array) + 1) * kind.byte_width, _fixed(array, np.uint8, width=kind.byte_width).reshape(-1))
-    if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        data = array.buffers()[2]
-        return _texts(_offsets(array), np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, dtype=np.uint8))
-    return _integers(array)
-
-
 def _integers(array: pa.Array) -> Words:
     """Of dates and times too; one value whatever the width it is stored in."""
-    numbers: npt.NDArray[np.signedinteger[Any]] = _fixed(array, np.dtype(f"i{array.type.bit_width // 8}"))
+    numbers: npt.NDArray[np.signedinteger[Any]] = _fixed(array, _SIGNED[array.type.bit_width])
     return numbers.astype(np.int64, copy=False).view(np.uint64)
 
 
+def _booleans(array: pa.Array) -> Words:
+    return _bits(array.buffers()[1], array.offset, len(array)).astype(np.uint64)
+
+
+def _doubles(array: pa.Array) -> Words:
+    """The upper half brought down to the lower one: round numbers differ there only, and a multiplication would push it out."""
+    numbers = _fixed(array, np.float64)
+    words: Words = numbers.view(np.uint64)
+    if np.isnan(numbers.max()):
+        words = np.where(np.isnan(numbers), _NAN_64, words)
+    folded = words >> _HALF
+    folded ^= words
+    return folded
+
+
 def _floats(array: pa.Array) -> Words:
-    """Bytes swapped: round numbers differ in the upper bits only, which a multiplication would push out."""
-    kind, bits, nan = ("f8", "u8", _NAN_64) if pa.types.is_float64(array.type) else ("f4", "u4", _NAN_32)
-    numbers = _fixed(array, np.dtype(kind))
-    words: npt.NDArray[np.unsignedinteger[Any]] = numbers.view(bits)
-    with np.errstate(over="ignore", invalid="ignore"):
-        may_hold_nan = np.isnan(numbers.sum())  # infinities of both signs make it one, too
-    if may_hold_nan:
-        words = np.where(np.isnan(numbers), nan, words)
-    return words.byteswap().astype(np.uint64, copy=False)
+    numbers = _fixed(array, np.float32)
+    words: npt.NDArray[np.uint32] = numbers.view(np.uint32)
+    if np.isnan(numbers.max()):
+        words = np.where(np.isnan(numbers), _NAN_32, words)
+    folded = words >> _QUARTER
+    folded ^= words
+    return folded.astype(np.uint64)
+
+
+def _decimals(array: pa.Array) -> Words:
+    pairs: Words = _fixed(array, np.uint64, width=2)
+    return pairs[:, 0] + pairs[:, 1] * _DECIMAL
+
+
+def _fixed_texts(array: pa.Array) -> Words:
+    width = array.type.byte_width
+    return _texts(np.arange(len(array) + 1) * width, _fixed(array, np.uint8, width=width).reshape(-1))
+
+
+def _any_texts(array: pa.Array) -> Words:
+    data = array.buffers()[2]
+    return _texts(_offsets(array), np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, dtype=np.uint8))
+
+
+def _extension(array: pa.Array) -> Words:
+    return words_of(array.storage)
 
 
 def _struct(array: pa.Array) -> Words:
@@ -213,9 +229,13 @@ def _long_text(data: npt.NDArray[np.uint8]) -> np.uint64:
 
 
 def _mix(words: Words) -> Words:
-    words = (words ^ (words >> _HALF)) * _FIRST
-    words = (words ^ (words >> _SHIFT)) * _SECOND
-    return words ^ (words >> _HALF)
+    found = words >> _HALF
+    found ^= words
+    found *= _FIRST
+    found ^= found >> _SHIFT
+    found *= _SECOND
+    found ^= found >> _HALF
+    return found
 
 
 def _fixed(array: pa.Array, kind: Any, *, width: int = 1) -> Any:
@@ -234,3 +254,22 @@ def _bits(buffer: pa.Buffer, offset: int, length: int) -> npt.NDArray[np.bool_]:
     first = offset // 8
     packed = np.frombuffer(buffer, dtype=np.uint8)[first : (offset + length + 7) // 8]
     return np.unpackbits(packed, bitorder="little")[offset - first * 8 :][:length].view(np.bool_)
+
+
+def _types_of(*kinds: pa.DataType) -> list[int]:
+    return [kind.id for kind in kinds]
+
+
+_SIGNED = {width: np.dtype(f"i{width // 8}") for width in (8, 16, 32, 64)}
+_ANY = pa.int32()
+_VALUES: dict[int, Callable[[pa.Array], Words]] = {
+    pa.bool_().id: _booleans,
+    pa.float32().id: _floats,
+    pa.float64().id: _doubles,
+    pa.decimal128(1).id: _decimals,
+    pa.struct([]).id: _struct,
+    **dict.fromkeys(_types_of(pa.list_(_ANY), pa.large_list(_ANY), pa.map_(_ANY, _ANY)), _list),
+    pa.binary(1).id: _fixed_texts,
+    **dict.fromkeys(_types_of(pa.string(), pa.binary(), pa.large_string(), pa.large_binary()), _any_texts),
+    pa.uuid().id: _extension,  # as of every extension
+}  # whatever else is a number

@@ -6,7 +6,7 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import numpy as np
 import pyarrow as pa
@@ -26,14 +26,6 @@ WHOLE_BYTES = 16 << 20  # a larger file is read in batches
 PORTION_BYTES = 4 << 20
 _PORTION_FILES = 32
 _CHUNK_ROWS = 4096
-
-
-def _choose_pool() -> Any:
-    """Rows are read by some threads and let go of by another: jemalloc, where pyarrow has it, gives such memory back sooner."""
-    return pa.jemalloc_memory_pool() if "jemalloc" in pa.supported_memory_backends() else pa.default_memory_pool()
-
-
-_POOL = _choose_pool()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +57,22 @@ class Portion:
 
 def sum_file(storage: Storage, path: str, shape: Shape) -> RowSum:
     """Rows and sum of a file in this shape, a column at a time."""
-    with storage.open_input(path) as opened:
-        reader = pq.ParquetReader(memory_pool=_POOL)
-        reader.open(opened)
+    with storage.open_input(path) as opened, _opened_natively(opened) as source:
+        reader = pq.ParquetReader()
+        reader.open(source, pre_buffer=False)  # reading ahead by other threads costs more than it saves
         return sum((_sum_row_group(reader, n, shape) for n in range(reader.metadata.num_row_groups)), RowSum())
+
+
+@contextmanager
+def _opened_natively(opened: BinaryIO) -> Iterator[Any]:
+    """The same file for pyarrow to read by itself, where there is a way: through a Python file every read asks for the interpreter."""
+    try:
+        source = pa.OSFile(f"/dev/fd/{opened.fileno()}")
+    except (AttributeError, *PYARROW_ERRORS):
+        yield opened
+        return
+    with source:
+        yield source
 
 
 def sum_files(storage: Storage, sources: Sequence[Source], shape: Shape) -> RowSum:
@@ -131,7 +135,7 @@ def _decode_portion(sources: Sequence[Source], contents: Iterable[bytes], shape:
     tables = [_decode(source, content) for source, content in zip(sources, contents, strict=True)]
     rows = _join([shape.fit(table) for table in _join_alike(tables)])
     if rows.num_rows < _CHUNK_ROWS * len(sources):
-        rows = rows.combine_chunks(memory_pool=_POOL)  # every step behind costs something per chunk
+        rows = rows.combine_chunks()  # every step behind costs something per chunk
     return Portion(rows, sum(source.size_bytes for source in sources), _sum(rows, shape))
 
 
@@ -143,9 +147,9 @@ def _read_bytes(storage: Storage, sources: Sequence[Source]) -> Iterator[bytes]:
 
 
 def _decode(source: Source, content: bytes) -> pa.Table:
-    reader = pq.ParquetReader(memory_pool=_POOL)
+    reader = pq.ParquetReader()
     with _translated(source):
-        reader.open(pa.BufferReader(content))
+        reader.open(pa.BufferReader(content), pre_buffer=False)
         return reader.read_all(use_threads=False)
 
 
@@ -161,7 +165,7 @@ def _join_alike(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _join(tables: Sequence[pa.Table]) -> pa.Table:
-    return tables[0] if len(tables) == 1 else pa.concat_tables(tables, memory_pool=_POOL)
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
 
 def _read_large(storage: Storage, source: Source, shape: Shape, portion_bytes: int) -> Iterator[Portion]:
