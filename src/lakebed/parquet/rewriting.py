@@ -86,10 +86,10 @@ def rewrite_files(storage: Storage, sources: Sequence[Source], recipe: Recipe, *
         try:
             work = partial(_rewrite_share, storage, crew=crew, stops=lambda: stopped.is_set() or cancelled())
             written = [work(shares[0], ahead=_AHEAD)] if len(shares) == 1 else crew.carry_out(work, shares)
-            done = [None if one is None else one.result() for one in written]
+            done = [one for one in written if one is not None]
+            return _add_up([one.result() for one in done]) if len(done) == len(shares) else None
         finally:
             stopped.set()  # a share that failed takes the others along
-    return _add_up(done)
 
 
 def write_portions(
@@ -121,12 +121,9 @@ def _write_share(
         return _Written(before, output.finish())
 
 
-def _add_up(done: Sequence[Rewritten | None]) -> Rewritten | None:
-    found = [one for one in done if one is not None]
-    if len(found) < len(done):
-        return None
-    files = tuple(file for one in found for file in one.files)
-    return Rewritten(files=files, before=sum((one.before for one in found), RowSum()), after=sum((one.after for one in found), RowSum()))
+def _add_up(done: Sequence[Rewritten]) -> Rewritten:
+    files = tuple(file for one in done for file in one.files)
+    return Rewritten(files=files, before=sum((one.before for one in done), RowSum()), after=sum((one.after for one in done), RowSum()))
 
 
 # -- shares -----------------------------------------------------------------------------------
