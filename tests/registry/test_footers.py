@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,11 @@ import zstandard
 from builders import ORDERS, make_table, write_partition
 from lakebed.core.errors import FooterCorruptError, FooterNotFoundError, FooterRowsError
 from lakebed.parquet.cache import FooterCache
+from lakebed.registry.create import open_backend
+from lakebed.registry.engine import Registry
 from lakebed.registry.footers import FooterIndex, load_footer, migrate_footers
 from lakebed.registry.retire import retire_by_ids
+from lakebed.testing import SteppedBackend, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,6 +167,23 @@ def test_the_upgrade_job_is_bounded_and_a_second_run_changes_nothing(lake: Lake)
     versions = lake.registry.query("SELECT DISTINCT partition_format_version FROM partition_metadata")
     assert versions == [(2,)]
     assert all(lake.load_partition_metadata(path).num_rows == 50 for path in paths)
+
+
+def test_a_footer_that_somebody_else_upgraded_meanwhile_is_left_alone(lake: Lake, url: str) -> None:
+    for path in publish_files(lake, 2):
+        make_v1(lake, path)
+    steps = Steps(at=2, act=lambda _: assert_upgraded(lake, 2))
+
+    with closing(Registry(SteppedBackend(open_backend(url), steps))) as late:
+        done = migrate_footers(late)
+
+    assert steps.done[1] == "begin"  # behind reading the old ones, before writing the first
+    assert (done.upgraded, done.skipped, done.failed) == (0, 2, {})
+    assert lake.check().clean
+
+
+def assert_upgraded(lake: Lake, many: int) -> None:
+    assert migrate_footers(lake.registry).upgraded == many
 
 
 def test_the_upgrade_job_leaves_what_it_cannot_read_and_says_so(lake: Lake) -> None:
