@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from dataclasses import astuple, fields
 from datetime import UTC, datetime, timedelta
@@ -244,12 +245,13 @@ def test_files_of_a_promoted_version_arrive_as_updates(registry: Registry) -> No
 
 
 def test_forty_thousand_files_in_one_transaction_stay_linear(registry: Registry) -> None:
-    table, taken = make_table(registry), {}
-    for many in (4_000, 40_000):
+    """The shorter of two tries each: a slow moment of the machine only adds."""
+    table, taken = make_table(registry), dict.fromkeys((4_000, 40_000), math.inf)
+    for many in (*taken, *taken):
         files = [fake_file(n) for n in range(many)]
         started = time.perf_counter()
         publish(registry, table, *files)
-        taken[many] = time.perf_counter() - started
+        taken[many] = min(taken[many], time.perf_counter() - started)
 
     assert taken[40_000] / taken[4_000] < 20, taken
-    assert count(registry, "change_log", "registry_table = 'table_files'") == 44_000
+    assert count(registry, "change_log", "registry_table = 'table_files'") == 88_000
