@@ -193,7 +193,7 @@ class Delivery:
         job.called_at = 0.0
         if not job.lane.handled(sequence, epoch=job.epoch):
             with self.lock:
-                self._is_late(job)
+                self._refuse(job)
             return False
         breaker = self.breakers[job.lane.component]
         if breaker.after_success() is not breaker:  # hardly ever
@@ -259,11 +259,13 @@ class Delivery:
 
     def _is_late(self, job: Job) -> bool:
         job.called_at = 0.0
-        if self._is_stale(job):
-            self.tallies[job.lane.component].late_answers += 1
-            logger.warning("a late answer was refused", extra={"action": "late", **facts_of(job.lane)})
-            return True
-        return False
+        if late := self._is_stale(job):
+            self._refuse(job)
+        return late
+
+    def _refuse(self, job: Job) -> None:
+        self.tallies[job.lane.component].late_answers += 1
+        logger.warning("a late answer was refused", extra={"action": "late", **facts_of(job.lane)})
 
     # -- breaker, silence, health, parking ----------------------------------------------------
 

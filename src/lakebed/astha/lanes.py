@@ -75,10 +75,10 @@ class Lane:
             self.end = max(self.end, self.position)
             self.needs_refresh, self.floor = False, 0
 
-    def must_refresh(self, *, epoch: int = 0, beyond: int = 0) -> None:
+    def must_refresh(self, *, beyond: int = 0) -> None:
         """Start again from the registry under a new epoch; answers of the old one are refused."""
         with self._lock:
-            self._restart(epoch=epoch, beyond=beyond)
+            self._restart(beyond=beyond)
 
     def restart_from(self, sequence: int, *, epoch: int) -> None:
         """Somebody else has been at work on this lane: go on from what the registry says."""

@@ -1,7 +1,7 @@
 """Rewriting in this process: many files become few, read, written and read back at once, in memory that does not grow with them.
 
-What becomes one file or two is decoded and summed up by threads that read ahead, while the caller's thread encodes and writes. What
-becomes many files is divided into shares, one for each where that comes out evenly; as many workers as there are lanes take one after the
+What becomes few files is decoded and summed up by threads that read ahead, while the caller's thread encodes and writes. What
+becomes many is divided into shares, one for each where that comes out evenly; as many workers as there are lanes take one after the
 other, and rows never change threads there. Either way a written file is synced by a thread that only waits for the disk, then hashed
 and read back by a worker.
 """

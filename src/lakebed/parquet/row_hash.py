@@ -127,24 +127,21 @@ def _booleans(array: pa.Array) -> Words:
 
 
 def _doubles(array: pa.Array) -> Words:
-    """The upper half brought down to the lower one: round numbers differ there only, and a multiplication would push it out."""
-    numbers = _fixed(array, np.float64)
-    words: Words = numbers.view(np.uint64)
-    if np.isnan(numbers.max()):
-        words = np.where(np.isnan(numbers), _NAN_64, words)
-    folded = words >> _HALF
-    folded ^= words
-    return folded
+    return _fold(_fixed(array, np.float64), _NAN_64, _HALF)
 
 
 def _floats(array: pa.Array) -> Words:
-    numbers = _fixed(array, np.float32)
-    words: npt.NDArray[np.uint32] = numbers.view(np.uint32)
+    return _fold(_fixed(array, np.float32), _NAN_32, _QUARTER).astype(np.uint64)
+
+
+def _fold(numbers: npt.NDArray[Any], nan: np.unsignedinteger[Any], half: np.unsignedinteger[Any]) -> npt.NDArray[Any]:
+    """The upper half brought down to the lower one: round numbers differ there only, and a multiplication would push it out."""
+    words = numbers.view(nan.dtype)
     if np.isnan(numbers.max()):
-        words = np.where(np.isnan(numbers), _NAN_32, words)
-    folded = words >> _QUARTER
+        words = np.where(np.isnan(numbers), nan, words)
+    folded: npt.NDArray[Any] = words >> half
     folded ^= words
-    return folded.astype(np.uint64)
+    return folded
 
 
 def _decimals(array: pa.Array) -> Words:
