@@ -168,8 +168,8 @@ def plan_all(registry: Registry) -> list[str]:
 def retire_half(registry: Registry) -> int:
     """Retire the partitions that hold the parts 0 .. 4 of the ten, in one transaction."""
     rows = registry.registry.query(
-        "SELECT DISTINCT partition_id FROM table_files WHERE partition_path IN (:paths*) AND retired_seq IS NULL",
-        {"paths": [f"part={part}" for part in range(5)]},
+        "SELECT DISTINCT partition_id FROM table_files WHERE table_id = :table_id AND partition_path IN (:paths*) AND retired_seq IS NULL",
+        {"table_id": registry.registry.require_table_id(NAME), "paths": [f"part={part}" for part in range(5)]},
     )
     ids = {row[0] for row in rows}
     return registry.registry.transact(lambda tx: retire_by_ids(tx, NAME, ids, grace_us=0), tables=[NAME]).files

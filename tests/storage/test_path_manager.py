@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lakebed.core.errors import InvalidNameError, InvalidValueError, PathRefusedError
 from lakebed.core.names import TableName
-from lakebed.storage.paths import PathManager, Warehouse, normalize
+from lakebed.storage.paths import PathManager, Warehouse, below, normalize
 from strategies import hostile_text, op_ids, relative_paths, table_names
 
 LOCAL = PathManager(warehouse=Warehouse(root="/data/lake/warehouse"))
@@ -29,6 +29,24 @@ def test_paths_are_readable_and_hold_the_ids() -> None:
     assert LOCAL.new_file(operation, 3, "parquet") == f"{operation}/part-00003.parquet"
     assert BUCKET.metadata_directory(7, ORDERS) == "s3://bucket/prefix/shop/orders-7/metadata"
     assert BUCKET.relative("s3a://bucket/prefix/shop/x") == "shop/x"
+
+
+@given(
+    managers, st.lists(hostile_text | st.sampled_from(["", ".", "..", "a/b", "/", "a/../b", "...", "x.parquet"]), min_size=1, max_size=3)
+)
+@example(LOCAL, ["task-1", "key=a"])
+def test_what_is_below_a_directory_never_leaves_it(paths: PathManager, names: list[str]) -> None:
+    with suppress(PathRefusedError):
+        made = below(paths.root, *names)
+
+        assert made.removeprefix(f"{paths.root}/").split("/") == names
+        assert paths is BUCKET or normalize(made) == made
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "/", "a/b", "../x", "a\x00", "a\nb", "a\\b"])
+def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
+    with pytest.raises(PathRefusedError, match="one file or directory"):
+        below(LOCAL.root, "shop", name)
 
 
 @given(managers, table_names, table_names, st.integers(1, 2**63 - 1), st.integers(1, 2**63 - 1))

@@ -25,6 +25,7 @@ from lakebed.registry.leases import find_holder
 from lakebed.registry.operations import list_expired_operations
 from lakebed.registry.sqlite import SAFE_WAL_VERSION
 from lakebed.storage.connect import open_storage, read_marker
+from lakebed.storage.paths import below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -210,7 +211,7 @@ def _identity(storage: Storage, registry: Registry | None) -> Diagnosis:
 
 def _writing(storage: Storage) -> Diagnosis:
     """One small file, durable and gone again."""
-    path = f"{storage.paths.root}/.lakebed-doctor-{secrets.token_hex(4)}"
+    path = below(storage.paths.root, f".lakebed-doctor-{secrets.token_hex(4)}")
     started = time.monotonic()
     storage.create_exclusive(path, b"doctor")
     seconds = time.monotonic() - started

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from lakebed.core.errors import FileChangedError
+from lakebed.storage.paths import below
 
 if TYPE_CHECKING:
     from lakebed.storage.access import Storage
@@ -50,7 +51,7 @@ class MetadataFiles:
 
     def write(self, name: str, content: bytes) -> str:
         """A new, durable file; its location. A name that is taken is refused, never overwritten."""
-        path = f"{self.directory}/{name}"
+        path = below(self.directory, name)
         self.storage.create_exclusive(path, content)
         self.written[path] = len(content)
         return to_uri(path)

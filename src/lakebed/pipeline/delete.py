@@ -29,6 +29,7 @@ from lakebed.registry.lake_tables import require_table
 from lakebed.registry.publish import Published, Replacement, first_answer, publish_replacements
 from lakebed.registry.runs import add_run, finish_run
 from lakebed.registry.view_sets import guard_files
+from lakebed.storage.paths import below
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -190,7 +191,7 @@ def _rewrite_parallel(context: Context, plan: DeletePlan, orders: Sequence[tuple
 def _beside(work: Staging, part: Touched, plan: DeletePlan) -> Staging:
     """The same operation, with a directory in its own for the files of one partition."""
     table = plan.versions[part.holder.schema_hash]
-    return Staging(table, work.operation, f"{work.directory}/{part.holder.partition_id}")
+    return Staging(table, work.operation, below(work.directory, str(part.holder.partition_id)))
 
 
 def _rewrite(context: Context, plan: DeletePlan, part: Touched, own: Staging) -> list[CapturedFile]:

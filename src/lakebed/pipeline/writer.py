@@ -15,6 +15,7 @@ from lakebed.pipeline.inserted import InsertResult, result_of
 from lakebed.pipeline.staging import Staging, staging
 from lakebed.pipeline.write import publish_files, write_frame
 from lakebed.registry.lake_tables import require_table
+from lakebed.storage.paths import below
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +133,8 @@ class GroupedWriter:
 
     def _write_into(self, group: _Group, df: DataFrame) -> None:
         group.writes += 1
-        part = Staging(group.work.table, group.work.operation, f"{group.work.directory}/{group.writes:05d}", timings=group.work.timings)
+        directory = below(group.work.directory, f"{group.writes:05d}")
+        part = Staging(group.work.table, group.work.operation, directory, timings=group.work.timings)
         try:
             group.captured += write_frame(self._context, part, part.table, df)
         except BaseException:
@@ -146,7 +148,7 @@ class GroupedWriter:
         known = {c.file.path for c in group.captured}
         left = [facts.path for facts in storage.list_files(directory) if facts.path not in known]
         storage.delete(left)
-        storage.remove_empty_directories([*left, f"{directory}/none"])
+        storage.remove_empty_directories([*left, below(directory, "none")])
 
     def _register(self, group: _Group) -> InsertResult:
         work = group.work

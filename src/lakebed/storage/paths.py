@@ -33,6 +33,7 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _SECRETS = re.compile(r"(?<=//).*@|[?#].*", re.DOTALL)
 _OPERATION = re.compile(r"\w{1,63}/\w{1,63}-\d{1,19}/data/[0-9a-f]{32}(?=/|\Z)", re.ASCII)
 _EXTENSION = re.compile(r"[a-z0-9]{1,16}", re.ASCII)
+_SEGMENT = re.compile(rf"(?!\.\.?\Z)[^/{_FORBIDDEN}]+")
 
 
 def normalize(text: str) -> str:
@@ -61,6 +62,14 @@ def has_scheme(text: str) -> bool:
 
 def is_local(location: str) -> bool:
     return location.startswith("/")
+
+
+def below(directory: str, *names: str) -> str:
+    """The path of something in `directory`; every name is one step down, and one that would lead elsewhere is refused."""
+    for name in names:
+        if not _SEGMENT.fullmatch(name):
+            raise PathRefusedError(name, reason="it is not the name of one file or directory")
+    return "/".join((directory, *names))
 
 
 def _from_plain(text: str) -> str:
@@ -143,27 +152,27 @@ class PathManager:
 
     @property
     def marker(self) -> str:
-        return f"{self.root}/{MARKER_NAME}"
+        return below(self.root, MARKER_NAME)
 
     def table_directory(self, table_id: int, name: TableName) -> str:
         """Holds the id, so a table that is dropped and made again never meets its old files."""
         if table_id < 1:
             message = f"table id {table_id} is not positive"
             raise InvalidValueError(message)
-        return f"{self.root}/{name.database}/{name.name}-{table_id}"
+        return below(self.root, name.database, f"{name.name}-{table_id}")
 
     def operation_directory(self, table_id: int, name: TableName, op_id: str) -> str:
-        return f"{self.table_directory(table_id, name)}/{_DATA}/{require_op_id(op_id)}"
+        return below(self.table_directory(table_id, name), _DATA, require_op_id(op_id))
 
     def metadata_directory(self, table_id: int, name: TableName) -> str:
-        return f"{self.table_directory(table_id, name)}/{_METADATA}"
+        return below(self.table_directory(table_id, name), _METADATA)
 
     def new_file(self, operation_directory: str, ordinal: int, extension: str) -> str:
         """Unique as long as the operation counts its files; the directory makes it unique in the lake."""
         if ordinal < 0 or not _EXTENSION.fullmatch(extension):
             message = f"file {ordinal!a}.{extension!a}: the ordinal counts from 0, the extension is 1 to 16 of a-z 0-9"
             raise InvalidValueError(message)
-        return f"{self.require_operation_directory(operation_directory)}/part-{ordinal:05d}.{extension}"
+        return below(self.require_operation_directory(operation_directory), f"part-{ordinal:05d}.{extension}")
 
     def holds(self, location: str) -> bool:
         """Whether a normalized location lies below the root (the root itself does not)."""
