@@ -24,14 +24,16 @@ def a_lost_last_change(lake: Patient) -> None:
 
 @found_by("journal_beyond")
 def a_change_beyond_the_end(lake: Patient) -> None:
-    sql = """INSERT INTO change_log (id, registry_table, operation, at)
-SELECT (table_id << 40) + last_seq + 1, 'tables', 'INSERT', 0 FROM table_seq WHERE table_id = :t"""
+    sql = """INSERT INTO change_log (id, registry_table, operation, row_id, at)
+SELECT (table_id << 40) + last_seq + 1, 'tables', 'INSERT', table_id, 0 FROM table_seq WHERE table_id = :t"""
     lake.run(sql, t=ORDERS_ID)
 
 
 @found_by("journal_not_purged")
 def a_change_below_the_purge(lake: Patient) -> None:
-    lake.run("INSERT INTO change_log (id, registry_table, operation, at) VALUES (:id, 'tables', 'INSERT', 0)", id=(OLD_ID << 40) + 1)
+    lake.run(
+        "INSERT INTO change_log (id, registry_table, operation, row_id, at) VALUES (:id, 'tables', 'INSERT', 1, 0)", id=(OLD_ID << 40) + 1
+    )
 
 
 @found_by("cursor_range")

@@ -72,7 +72,7 @@ def assert_the_next_one_finishes(stage: Stage, *, every: int) -> None:
             assert lake.delete_expired_temporary_files().deleted == left[-1], step
             assert without_journal(state_of(lake)) == without_journal(after), step  # files may go in another order
             assert lake.check().clean, step
-    assert left == sorted(left, reverse=True)
+    assert (left[0], left[-1]) == (5, 0)  # in between, the steps of the deleters come as they will among those of the registry
     assert {5, 3, 1, 0} == set(left)
 
 

@@ -11,7 +11,7 @@ import pytest
 from builders import LONG, ORDERS, fake_file, make_table, new_partition, operation, publish, within
 from lakebed.core import bounds
 from lakebed.core.names import TableName
-from lakebed.registry import footers, groups, journal, operations, temporary_files
+from lakebed.registry import footers, groups, images, journal, operations, temporary_files
 from lakebed.registry.create import open_backend, open_registry
 from lakebed.registry.engine import Registry
 from lakebed.registry.lake_tables import require_table
@@ -128,6 +128,8 @@ HOT: dict[str, tuple[str, dict[str, Any], str]] = {
     "operation": (operations._FIND, {"op_id": "0" * 32}, "operations"),
     "footer": (footers._LOAD, PATH, "partition_metadata"),
     "journal": (journal._READ, {"table_id": 1, "after": 5, "limit": 10}, "change_log"),
+    "updated files": (images._FILES, {"ids": [1, 2]}, "table_files"),
+    "deleted files": (images._DELETED, {"ids": [1, 2]}, "change_log"),
     "cursors": (journal._CURSORS, {"table_id": 1}, ""),
     "queue": (temporary_files._FIND, {"now": 5, "limit": 10}, "temporary_files"),
     "pending files": (f"SELECT 1 FROM table_files WHERE {groups.PENDING} LIMIT 1", {"table_id": 1}, "table_files"),

@@ -100,6 +100,32 @@ def test_every_operation_on_every_monitored_table_is_captured_with_both_images(r
     assert all((e.before is None) == (e.operation is Operation.INSERT) for e in seen)
 
 
+def test_an_update_tells_the_same_whether_its_file_is_there_or_deleted(registry: Registry) -> None:
+    """The journal keeps only what changed; the rest comes from the row or from the image of its deletion."""
+    table = make_table(registry)
+    gone, kept = (publish(registry, table, fake_file(n, partition_path=f"{n}"), fake_file(n + 1)) for n in (1, 3))
+    within(registry, lambda tx: retire_by_ids(tx, ORDERS, {gone.partition_id, kept.partition_id}, grace_us=0))
+    before = changes(registry)
+    claim = claim_expired(registry, limit=2)
+
+    assert finalize_deleted(registry, claim, [file.path for file in claim.files]) == 2
+
+    assert changes(registry)[: len(before)] == before
+    assert fold(changes(registry)) == read_state(registry, 1)
+
+
+def test_an_update_of_a_file_that_vanished_without_a_change_is_a_typed_error(registry: Registry) -> None:
+    published = publish(registry, make_table(registry), fake_file(1))
+    within(registry, lambda tx: retire_by_ids(tx, ORDERS, {published.partition_id}))
+    with registry.write() as tx:
+        tx.run("DELETE FROM partition_metadata")
+        tx.run("DELETE FROM table_files")
+        tx.run("DELETE FROM change_log WHERE operation = 'DELETE' AND registry_table = 'table_files'")
+
+    with pytest.raises(UndecodableChangeError, match=r"is of table_files row .* gone without a change that tells of it: refresh"):
+        read_changes(registry, 1, after=0, limit=8)
+
+
 def test_numbers_are_dense_from_one(registry: Registry) -> None:
     live_through_everything(registry)
 
@@ -219,8 +245,15 @@ def test_every_stored_image_of_earlier_versions_still_decodes(registry: Registry
         tx.run("DELETE FROM change_log")
         for seq, stored in enumerate(golden, 1):
             tx.run(
-                "INSERT INTO change_log (id, registry_table, operation, before, after, at) VALUES (:id, :t, :o, :b, :a, 5)",
-                {"id": (1 << 40) + seq, "t": stored["table"], "o": stored["operation"], "b": stored["before"], "a": stored["after"]},
+                "INSERT INTO change_log (id, registry_table, operation, row_id, before, after, at) VALUES (:id, :t, :o, :row, :b, :a, 5)",
+                {
+                    "id": (1 << 40) + seq,
+                    "row": int(stored["data"][0]),
+                    "t": stored["table"],
+                    "o": stored["operation"],
+                    "b": stored["before"],
+                    "a": stored["after"],
+                },
             )
 
     seen = changes(registry)

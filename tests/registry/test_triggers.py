@@ -11,7 +11,7 @@ import pytest
 from builders import make_table
 from lakebed.core.errors import TriggersChangedError
 from lakebed.core.events import ROW_TYPES, Operation, RegistryTable
-from lakebed.core.rows import list_changing_columns, list_columns
+from lakebed.core.rows import ABRIDGED, list_changing_columns, list_columns
 from lakebed.registry.create import open_backend, open_registry, rules, triggers
 from lakebed.registry.engine import Registry
 from lakebed.registry.journal import read_ends
@@ -139,7 +139,7 @@ def test_every_field_of_the_row_type_is_in_the_images_in_its_order(table: Regist
 
     every, changing = [*list_columns(row)], [*list_changing_columns(row)]
     assert images[Operation.INSERT] == [every]
-    assert images[Operation.UPDATE] == [changing, every]
+    assert images[Operation.UPDATE] == [changing, changing if row in ABRIDGED else every]
     assert images[Operation.DELETE] == [every]
 
 

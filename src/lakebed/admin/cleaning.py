@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -12,14 +11,15 @@ from lakebed.registry.operations import finish_rollback, list_expired_operations
 from lakebed.registry.temporary_files import BATCH, claim_expired, finalize_deleted, release_failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from lakebed.registry.engine import Registry
     from lakebed.registry.temporary_files import Claim
     from lakebed.storage.access import DeleteOutcome, Storage
 
-_CHUNK = 64
+_CHUNK = 32
 _DELETERS = 8  # a deletion waits for the disk or the network, hardly for a processor
+_FIRST = 128  # files of the first claim, so that the deleters need not wait for a whole batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +40,20 @@ def delete_expired_temporary_files(
     progress: Callable[[int], None] | None = None,
 ) -> CleanUp:
     """Claim, delete outside any transaction, finalize; batch by batch, beside any number of other processes."""
-    batches = itertools.count() if max_batches is None else range(max_batches)
-    claims = (claim_expired(registry, limit=batch_size) for _ in batches)
+    claims = (claim_expired(registry, limit=limit) for limit in _list_limits(batch_size, max_batches))
     with ThreadPoolExecutor(max_workers=_DELETERS, thread_name_prefix="lakebed-delete") as pool:
-        cleaning = _Cleaning(registry=registry, storage=storage, pool=pool)
+        cleaning = _Cleaning(registry=registry, storage=storage, pool=pool, progress=progress)
         for claim in itertools.takewhile(lambda claim: claim.files, claims):
-            cleaning.finalize(progress)  # the claim before: its files were deleted while this one was made
-            cleaning.submit(claim)
-        cleaning.finalize(progress)
+            cleaning.take(claim)
+        cleaning.finalize()
     return CleanUp(deleted=cleaning.deleted, bytes_freed=cleaning.freed, failed=cleaning.failed)
+
+
+def _list_limits(batch_size: int, max_batches: int | None) -> Iterator[int]:
+    """How many files each claim takes: the first batch comes in two."""
+    first = min(_FIRST, batch_size)
+    others = itertools.repeat(batch_size) if max_batches is None else itertools.repeat(batch_size, max_batches - 1)
+    return filter(None, itertools.chain((first, batch_size - first), others))
 
 
 def recover_operations(registry: Registry, storage: Storage) -> list[str]:
@@ -73,33 +78,30 @@ def recover_operations(registry: Registry, storage: Storage) -> list[str]:
 
 @dataclass(slots=True, kw_only=True)
 class _Cleaning:
-    """Storage deletes while the registry finalizes what is gone already, or claims more: both take about as long."""
+    """Storage deletes one claim while the registry finalizes the one before and makes the next: the deleters never wait for it."""
 
     registry: Registry
     storage: Storage
     pool: ThreadPoolExecutor
-    claim: Claim | None = None
-    waiting: deque[Future[list[DeleteOutcome]]] = field(default_factory=deque)
+    progress: Callable[[int], None] | None
+    under_way: list[tuple[Claim, list[Future[list[DeleteOutcome]]]]] = field(default_factory=list)
     deleted: int = 0
     freed: int = 0
     failed: dict[str, str] = field(default_factory=dict)
 
-    def submit(self, claim: Claim) -> None:
+    def take(self, claim: Claim) -> None:
         paths = [file.path for file in claim.files]
-        self.claim = claim
-        self.waiting.extend(
-            self.pool.submit(_delete, self.storage, paths[start : start + _CHUNK]) for start in range(0, len(paths), _CHUNK)
-        )
+        chunks = [self.pool.submit(_delete, self.storage, paths[start : start + _CHUNK]) for start in range(0, len(paths), _CHUNK)]
+        self.finalize()
+        self.under_way.append((claim, chunks))
 
-    def finalize(self, progress: Callable[[int], None] | None) -> None:
-        """Chunk after chunk in their order, all that are gone by now in one transaction."""
-        while self.claim is not None and self.waiting:
-            outcomes = self.waiting.popleft().result()
-            while self.waiting and self.waiting[0].done():
-                outcomes += self.waiting.popleft().result()
-            self._finalize(self.claim, outcomes)
-            if progress is not None:
-                progress(self.deleted)
+    def finalize(self) -> None:
+        """Whatever was taken before: one transaction for each claim."""
+        while self.under_way:
+            claim, chunks = self.under_way.pop()
+            self._finalize(claim, [outcome for chunk in chunks for outcome in chunk.result()])
+            if self.progress is not None:
+                self.progress(self.deleted)
 
     def _finalize(self, claim: Claim, outcomes: list[DeleteOutcome]) -> None:
         gone = [outcome.path for outcome in outcomes if outcome.gone]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.check.scan import Pass, Rule
@@ -33,7 +34,7 @@ _COMPLETE = """SELECT s.table_id FROM table_seq s
 LEFT JOIN change_log c ON c.id >= (s.table_id << 40) AND c.id < ((s.table_id + 1) << 40) WHERE s.purged_seq = 0
 GROUP BY s.table_id, s.last_seq HAVING count(c.seq) = s.last_seq AND COALESCE(max(c.seq), 0) = s.last_seq"""
 _INSERTS = "SELECT count(*) FROM change_log WHERE operation = 'INSERT'"
-_CHANGES = """SELECT table_id, seq, registry_table, operation, before, after FROM change_log
+_CHANGES = """SELECT table_id, seq, registry_table, operation, row_id, before, after FROM change_log
 WHERE id > (:table_id << 40) + :seq ORDER BY id LIMIT :size"""
 
 
@@ -47,17 +48,25 @@ def find_differences(scan: Scan, *, rows_at_once: int = ROWS_AT_ONCE) -> Iterato
             yield from replay.compare()
 
 
+@dataclass(frozen=True, slots=True)
+class _Digests:
+    """Of one row: of the columns that never change, which an image may leave out, and of the others."""
+
+    frozen: bytes | None
+    changing: bytes
+
+
 class _Replay:
-    """One walk: the digest of every row whose id falls into this share, as the journal leaves it."""
+    """One walk: the digests of every row whose id falls into this share, as the journal leaves it."""
 
     def __init__(self, scan: Scan, query: Query, *, share: int, shares: int) -> None:
         self._scan, self._query, self._share, self._shares = scan, query, share, shares
         self._complete = {row[0] for row in query(_COMPLETE, None)}
-        self._rows: dict[str, dict[int, bytes]] = {table: {} for table in _KINDS}
+        self._rows: dict[str, dict[int, _Digests]] = {table: {} for table in _KINDS}
 
     def fold(self) -> Iterator[Finding]:
-        for table_id, seq, table, operation, before, after in self._changes():
-            problem = self._apply(table, operation, before, after)
+        for table_id, seq, table, operation, row_id, before, after in self._changes():
+            problem = self._apply(table, operation, row_id, before, after) if row_id % self._shares == self._share else None
             if problem is not None:
                 message = f"change {seq} of the journal {problem}: refresh every component from the registry"
                 yield JOURNAL_REPLAY.broken(self._scan.name(table_id), f"{table} change {seq}", message)
@@ -66,7 +75,7 @@ class _Replay:
         for table, kind in _KINDS.items():
             replayed = self._rows[table]
             for row in self._current(table, kind):
-                if replayed.pop(row[0], None) != _digest(_plain(row)):
+                if replayed.pop(row[0], None) != _split(kind, _plain(row)):
                     yield self._differs(table, row[0], _owner(table, row), "is not what the journal says")
             for row_id in replayed:
                 yield self._differs(table, row_id, _owner_of(table, row_id), "is gone, but the journal says that it exists")
@@ -82,22 +91,20 @@ class _Replay:
             yield from (row for row in page if row[0] in self._complete)
             self._scan.progress.step(len(page) // self._shares)
 
-    def _apply(self, table: str, operation: str, before: str | None, after: str | None) -> str | None:
+    def _apply(self, table: str, operation: str, row_id: int, before: str | None, after: str | None) -> str | None:
         """What is wrong with the change, if anything; its after-image counts from now on either way."""
         try:
-            row_id = _first(after or before or "")
-            if row_id % self._shares != self._share:
-                return None
             kind, replayed = _KINDS[table], self._rows[table]
-            old, new = _images(kind, before, after)
+            old = None if before is None else _read_image(kind, before)
+            new = None if after is None else _read_image(kind, after)
         except (ValueError, KeyError, TypeError) as exc:
             return f"cannot be read ({type(exc).__name__}: {exc})"
         known = replayed.pop(row_id, None)
         if new is not None:
-            replayed[row_id] = _digest(new)
+            replayed[row_id] = _Digests(new.frozen or (known.frozen if known else None), new.changing)
         if (operation == "INSERT") != (before is None) or (operation == "DELETE") != (after is None):
             return f"has not the images of an {operation}"
-        if known != (None if old is None else _digest(old)):
+        if not _follows(known, old) or (known and new and new.frozen not in (None, known.frozen)):
             return f"does not follow the change of row {row_id} before it"
         return None
 
@@ -119,25 +126,26 @@ def _owner_of(table: str, row_id: int) -> int:
     return row_id if table == "tables" else row_id >> 40
 
 
-def _first(image: str) -> int:
-    """The row's id, without reading the rest."""
-    return int(image[1 : image.index(",")])
-
-
-def _images(kind: type[rows.Row], before: str | None, after: str | None) -> tuple[list[Any] | None, list[Any] | None]:
-    """Whole rows before and after; an UPDATE's before-image holds only the columns that may change."""
-    columns = list_columns(kind)
-    new = None if after is None else _decode(after, columns)
-    if before is None or new is None:
-        return (None if before is None else _decode(before, columns)), new
-    changing = list_changing_columns(kind)
-    changed = dict(zip(changing, json.loads(before), strict=True))
-    return [changed.get(column, value) for column, value in zip(columns, new, strict=True)], new
-
-
-def _decode(image: str, columns: tuple[str, ...]) -> list[Any]:
+def _read_image(kind: type[rows.Row], image: str) -> _Digests:
+    """A whole row, or only the columns of it that may change."""
     values = json.loads(image)
-    return [value.lower() if column == _HEXED else value for column, value in zip(columns, values, strict=True)]
+    if len(values) == len(list_changing_columns(kind)):
+        return _Digests(None, _digest(values))
+    return _split(kind, [value.lower() if column == _HEXED else value for column, value in zip(list_columns(kind), values, strict=True)])
+
+
+def _split(kind: type[rows.Row], values: list[Any]) -> _Digests:
+    changing = set(list_changing_columns(kind))
+    told = list(zip(list_columns(kind), values, strict=True))
+    frozen, others = ([value for column, value in told if (column in changing) is which] for which in (False, True))
+    return _Digests(_digest(frozen), _digest(others))
+
+
+def _follows(known: _Digests | None, old: _Digests | None) -> bool:
+    """Whether the row stood as the before-image says; what that leaves out cannot have changed."""
+    if known is None or old is None:
+        return known is old
+    return old.changing == known.changing and old.frozen in (None, known.frozen)
 
 
 def _plain(row: Row) -> list[Any]:

@@ -2,7 +2,7 @@
 
 The journal's triggers are generated from these classes, so a column added here appears in the
 next event after its migration. Columns not marked `CHANGES` never change once a row exists: the
-database refuses it, and an UPDATE's before-image carries only the others.
+database refuses it, and an UPDATE's before-image carries only the others; of `ABRIDGED` rows the after-image too.
 """
 
 from __future__ import annotations
@@ -112,6 +112,9 @@ class TableSnapshots:
 
 
 Row = Tables | TableMetadata | TableFiles | TableStats | TableSnapshots
+
+# These change by the thousand. Whoever reads such an UPDATE takes the rest from the row or, once it is gone, from the image of its deletion.
+ABRIDGED: frozenset[type[Row]] = frozenset({TableFiles})
 
 
 def list_columns(row: type[Row]) -> tuple[str, ...]:

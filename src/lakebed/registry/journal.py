@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lakebed.core.errors import JournalGapError, UndecodableChangeError
-from lakebed.core.events import ROW_TYPES, Component, Event, Operation, RegistryTable
-from lakebed.core.rows import Row, list_changing_columns, list_columns
-from lakebed.core.times import from_micros
-from lakebed.registry.codec import decode_row
+from lakebed.core.errors import JournalGapError
+from lakebed.core.events import Component
+from lakebed.registry.images import CHANGE_COLUMNS, decode_changes
 from lakebed.registry.transaction import ID_BITS
 
 if TYPE_CHECKING:
+    from lakebed.core.events import Event
+    from lakebed.core.rows import Row
     from lakebed.registry.engine import Registry
     from lakebed.registry.transaction import Reader, Transaction
 
-_COLUMNS = {kind: list_columns(kind) for kind in ROW_TYPES.values()}
-_CHANGING = {kind: list_changing_columns(kind) for kind in ROW_TYPES.values()}
 DEFAULT_CAP = 1_000_000
 _PURGE_BATCH = 5000
-_READ = f"""SELECT seq, registry_table, operation, before, after, at FROM change_log
+_READ = f"""SELECT {CHANGE_COLUMNS} FROM change_log
 WHERE id > (:table_id << {ID_BITS}) + :after AND id < ((:table_id + 1) << {ID_BITS}) ORDER BY id LIMIT :limit"""
-_READ_OF = f"""SELECT seq, registry_table, operation, before, after, at FROM change_log
-WHERE id >= (:table_id << {ID_BITS}) AND id < ((:table_id + 1) << {ID_BITS}) AND registry_table = 'table_files'
-AND (after LIKE :pattern ESCAPE '!' OR (after IS NULL AND before LIKE :pattern ESCAPE '!')) ORDER BY id"""
+_OF_FILES = f"id >= (:table_id << {ID_BITS}) AND id < ((:table_id + 1) << {ID_BITS}) AND registry_table = 'table_files'"
+_FILE_ID = "SELECT id FROM table_files WHERE file_path = :path"
+_LAST_ID = f"SELECT row_id FROM change_log WHERE {_OF_FILES} AND operation = 'DELETE' AND before LIKE :pattern ESCAPE '!'"
+_READ_OF = f"SELECT {CHANGE_COLUMNS} FROM change_log WHERE {_OF_FILES} AND row_id = :row_id ORDER BY id"
 _PURGE = f"DELETE FROM change_log WHERE id > (:table_id << {ID_BITS}) AND id <= (:table_id << {ID_BITS}) + :upto"
 _ENDS = "SELECT last_seq, purged_seq FROM table_seq WHERE table_id = :table_id"
 _CURSORS = "SELECT component, seq, epoch, needs_refresh FROM subscriber_cursor WHERE table_id = :table_id"
@@ -58,13 +57,13 @@ def read_changes(reader: Registry | Reader | Transaction, table_id: int, *, afte
         expected += 1
     if not rows:
         _require_nothing_lost(reader, table_id, after)
-    return [_decode(table_id, row) for row in rows]
+    return decode_changes(reader, table_id, rows)
 
 
 def find_change(reader: Registry | Reader | Transaction, table_id: int, number: int) -> Event[Row] | None:
     """The change of this number, where the journal still holds it."""
     rows = reader.query(_READ, {"table_id": table_id, "after": number - 1, "limit": 1})
-    return _decode(table_id, rows[0]) if rows and rows[0][0] == number else None
+    return decode_changes(reader, table_id, rows)[0] if rows and rows[0][0] == number else None
 
 
 def read_ends(reader: Registry | Reader | Transaction) -> dict[int, int]:
@@ -122,37 +121,8 @@ def _require_nothing_lost(reader: Registry | Reader | Transaction, table_id: int
         raise JournalGapError(table_id, expected=after + 1, found=ends[0][1] + 1)
 
 
-def _decode(table_id: int, row: tuple[Any, ...]) -> Event[Row]:
-    seq, table_name, operation_name, before_text, after_text, at = row
-    try:
-        table, operation = RegistryTable(table_name), Operation(operation_name)
-        kind = ROW_TYPES[table]
-        after: list[Any] | None = json.loads(after_text) if after_text else None
-        before: list[Any] | None = json.loads(before_text) if before_text else None
-        if after is not None and before is not None:
-            before = _merge(kind, after, before)
-        return Event(
-            table=table,
-            operation=operation,
-            data=decode_row(kind, before or [] if after is None else after),
-            before=None if before is None else decode_row(kind, before),
-            table_id=table_id,
-            sequence=seq,
-            timestamp=from_micros(at),
-        )
-    except (ValueError, TypeError, KeyError) as exc:
-        message = f"change {seq} of table {table_id} does not fit {table_name}: {exc}; the registry and this program differ in version"
-        raise UndecodableChangeError(message) from exc
-
-
-def _merge(kind: type[Row], after: list[Any], changed: list[Any]) -> list[Any]:
-    """The whole row before an UPDATE: what may change from the before-image, the rest as it still is."""
-    old = dict(zip(_CHANGING[kind], changed, strict=True))
-    return [old.get(column, value) if column in old else value for column, value in zip(_COLUMNS[kind], after, strict=True)]
-
-
 def read_changes_of(reader: Registry | Reader | Transaction, table_id: int, path: str) -> list[Event[Row]]:
     """The changes of one file that the journal still holds. Walks the table's whole journal: for a person who asks."""
     told = json.dumps(path).replace("!", "!!").replace("%", "!%").replace("_", "!_")
-    rows = reader.query(_READ_OF, {"table_id": table_id, "pattern": f"%{told}%"})
-    return [_decode(table_id, row) for row in rows]
+    known = reader.query(_FILE_ID, {"path": path}) or reader.query(_LAST_ID, {"table_id": table_id, "pattern": f"%{told}%"})
+    return decode_changes(reader, table_id, reader.query(_READ_OF, {"table_id": table_id, "row_id": known[0][0]})) if known else []

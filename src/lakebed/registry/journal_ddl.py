@@ -1,8 +1,8 @@
 """The journal's triggers, generated from the row dataclasses.
 
 Every change of a monitored row becomes one `change_log` row in the same transaction, numbered
-densely per lake table. Images are JSON arrays in the order of the dataclass; a before-image holds
-only the columns that may change, because the database refuses to change the others.
+densely per lake table. Images are JSON arrays in the order of the dataclass; those of an UPDATE leave
+out what the database refuses to change: the before-image always, the after-image of `ABRIDGED` rows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from lakebed.core.events import ROW_TYPES, Operation, RegistryTable
-from lakebed.core.rows import Row, list_changing_columns, list_columns
+from lakebed.core.rows import ABRIDGED, Row, list_changing_columns, list_columns
 from lakebed.registry.transaction import ID_BITS
 
 if TYPE_CHECKING:
@@ -80,6 +80,10 @@ def _values(alias: str, columns: tuple[str, ...], hexed: str) -> Iterator[str]:
         yield hexed.format(value) if column in _BYTES else value
 
 
+def _after_update(row: type[Row]) -> tuple[str, ...]:
+    return list_changing_columns(row) if row in ABRIDGED else list_columns(row)
+
+
 def _table_id(table: RegistryTable) -> str:
     return "id" if table is RegistryTable.TABLES else "table_id"
 
@@ -96,12 +100,16 @@ def _sqlite_capture(name: str, table: RegistryTable, operation: Operation, row: 
         Operation.UPDATE: image("OLD", list_changing_columns(row)),
         Operation.DELETE: image("OLD", list_columns(row)),
     }[operation]
-    after = "NULL" if operation is Operation.DELETE else image("NEW", list_columns(row))
+    after = {
+        Operation.INSERT: image("NEW", list_columns(row)),
+        Operation.UPDATE: image("NEW", _after_update(row)),
+        Operation.DELETE: "NULL",
+    }[operation]
     return (
         f"CREATE TRIGGER {name} AFTER {operation} ON {table} BEGIN "
         f"UPDATE table_seq SET last_seq = last_seq + 1 WHERE table_id = {owner}; "
-        "INSERT INTO change_log (id, registry_table, operation, before, after, at) "
-        f"SELECT (table_id << {ID_BITS}) + last_seq, '{table}', '{operation}', {before}, {after}, "
+        "INSERT INTO change_log (id, registry_table, operation, row_id, before, after, at) "
+        f"SELECT (table_id << {ID_BITS}) + last_seq, '{table}', '{operation}', {alias}.id, {before}, {after}, "
         "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER) "
         f"FROM table_seq WHERE table_id = {owner}; END"
     )
@@ -117,7 +125,7 @@ def _postgres_capture(name: str, table: RegistryTable, operation: Operation, row
         Operation.INSERT: ("NULL", image("n", list_columns(row)), "new_rows n", "NEW TABLE AS new_rows"),
         Operation.UPDATE: (
             image("o", list_changing_columns(row)),
-            image("n", list_columns(row)),
+            image("n", _after_update(row)),
             "new_rows n JOIN old_rows o ON o.id = n.id",
             "NEW TABLE AS new_rows OLD TABLE AS old_rows",
         ),
@@ -129,8 +137,9 @@ BEGIN
     UPDATE table_seq s SET last_seq = s.last_seq + c.changes
     FROM (SELECT n.{owner} AS owner, count(*) AS changes FROM {source} GROUP BY 1) c WHERE s.table_id = c.owner
     RETURNING s.table_id, s.last_seq - c.changes AS base, pg_notify('{CHANNEL}', s.table_id::text))
-  INSERT INTO change_log (id, registry_table, operation, before, after, at)
-  SELECT (b.table_id << {ID_BITS}) + b.base + row_number() OVER (PARTITION BY b.table_id ORDER BY n.id), '{table}', '{operation}', {before}, {after},
+  INSERT INTO change_log (id, registry_table, operation, row_id, before, after, at)
+  SELECT (b.table_id << {ID_BITS}) + b.base + row_number() OVER (PARTITION BY b.table_id ORDER BY n.id),
+         '{table}', '{operation}', n.id, {before}, {after},
          (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
   FROM {source} JOIN bumped b ON b.table_id = n.{owner};
   RETURN NULL;

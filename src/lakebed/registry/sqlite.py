@@ -49,6 +49,7 @@ _PRAGMAS = (
     "PRAGMA cell_size_check=ON",
     "PRAGMA mmap_size=0",
     "PRAGMA cache_size=-32768",
+    "PRAGMA secure_delete=OFF",  # some systems build SQLite to overwrite what is deleted, and to flush the zeros
     "PRAGMA temp_store=MEMORY",  # statement journals of bulk changes would otherwise go to files
     "PRAGMA wal_autocheckpoint=4000",  # 16 MB: rarer than the default, so that fewer commits pay for one
 )

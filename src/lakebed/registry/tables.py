@@ -317,9 +317,12 @@ CHANGE_LOG = Table(
     Column("seq", BigInteger, Computed(f"id & {(1 << ID_BITS) - 1}", persisted=True)),
     _text("registry_table"),
     _text("operation"),
+    _int("row_id"),
     _maybe_text("before"),
     _maybe_text("after"),
     _int("at"),
+    # the last whole image of a file: what completes an UPDATE of it that is read after its deletion
+    Index("change_log_deleted_files", "row_id", **_where("registry_table = 'table_files' AND operation = 'DELETE'")),
 )
 
 SUBSCRIBER_CURSOR = Table(

@@ -5,6 +5,7 @@ A file row and its footer live until the deletion is final, so no reader ever me
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -34,8 +35,11 @@ AND (f.id IS NULL OR (f.retired_seq IS NOT NULL
 _FIND = f"""SELECT q.file_path, q.file_size, q.table_id, q.attempts, f.id, f.retired_seq FROM temporary_files q
 LEFT JOIN table_files f ON f.file_path = q.file_path LEFT JOIN tables t ON t.id = q.table_id
 WHERE {_DELETABLE} ORDER BY q.expiration LIMIT :limit"""
+# Between two rows of an answer Python's SQLite lets other threads in, and those that delete files meanwhile come in for each of them: 25 ms
+# for a claim instead of 4. So the only writer asks for one row that holds them all.
+_FIND_AT_ONCE = f"SELECT json_group_array(json_array(file_path, file_size, table_id, attempts, id, retired_seq)) FROM ({_FIND})"
 _CLAIM = "UPDATE temporary_files SET claimed_until = :until WHERE file_path IN (:paths*)"
-_TAKE = "DELETE FROM temporary_files WHERE file_path IN (:paths*) AND claimed_until = :token RETURNING file_path"
+_OURS = "FROM temporary_files WHERE file_path IN (:paths*) AND claimed_until = :token"
 _HORIZON = "UPDATE table_seq SET horizon_seq = :seq WHERE table_id = :table_id AND horizon_seq < :seq"
 _FAILED = """UPDATE temporary_files SET attempts = attempts + 1, claimed_until = :until
 WHERE file_path = :path AND claimed_until = :token"""
@@ -88,8 +92,11 @@ LEFT JOIN tables t ON t.id = q.table_id WHERE q.file_path = :path AND {_DELETABL
 def claim_expired(registry: Registry, *, limit: int = BATCH, claim_us: int = CLAIM_US) -> Claim:
     """Take up to `limit` deletable files for ourselves; any number of processes may do so at once."""
     with registry.write() as tx:
-        find = f"{_FIND} FOR UPDATE OF q SKIP LOCKED" if tx.dialect == "postgresql" else _FIND
-        rows = tx.query(find, {"now": tx.now, "limit": limit})
+        params = {"now": tx.now, "limit": limit}
+        if tx.dialect == "postgresql":
+            rows = tx.query(f"{_FIND} FOR UPDATE OF q SKIP LOCKED", params)
+        else:
+            rows = json.loads(tx.query(_FIND_AT_ONCE, params)[0][0])
         token = tx.now + claim_us
         if rows:
             tx.run(_CLAIM, {"until": token, "paths": [row[0] for row in rows]})
@@ -125,9 +132,18 @@ def release_failed(registry: Registry, claim: Claim, paths: Sequence[str]) -> No
             tx.send(_FAILED, {"path": path, "token": claim.token, "until": tx.now + pause})
 
 
+def _take(tx: Transaction, paths: list[str], token: int) -> set[str]:
+    """The entries that were still ours. Mostly all of them: what the only writer has counted need not come back row by row."""
+    params = {"paths": paths, "token": token}
+    if tx.dialect == "sqlite" and tx.query(f"SELECT count(*) {_OURS}", params)[0][0] == len(paths):
+        tx.run(f"DELETE {_OURS}", params)
+        return set(paths)
+    return {row[0] for row in tx.query(f"DELETE {_OURS} RETURNING file_path", params)}
+
+
 def _finalize(tx: Transaction, table_id: int, files: Sequence[ClaimedFile], token: int) -> int:
-    """Whoever takes the queue entry away under the claim's token owns the rest."""
-    taken = {row[0] for row in tx.query(_TAKE, {"paths": [f.path for f in files], "token": token})}
+    """Whoever takes the queue entries away under the claim's token owns the rest."""
+    taken = _take(tx, [f.path for f in files], token)
     rows = sorted((f.file_id, f.retired_seq or 0, f.path) for f in files if f.file_id is not None and f.path in taken)
     if rows:
         ids = [row[0] for row in rows]

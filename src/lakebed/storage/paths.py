@@ -152,7 +152,7 @@ class PathManager:
 
     @property
     def marker(self) -> str:
-        return below(self.root, MARKER_NAME)
+        return f"{self.root}/{MARKER_NAME}"  # asked for with every deletion
 
     def table_directory(self, table_id: int, name: TableName) -> str:
         """Holds the id, so a table that is dropped and made again never meets its old files."""
