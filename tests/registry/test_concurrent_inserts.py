@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from lakebed.registry.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
 
-WRITERS, INSERTS = 16, 10
+WRITERS = 16
 
 
-def insert_from_all(registries: list[Registry], tables: list[LakeTable], *, rows: int) -> list[BaseException]:
+def insert_from_all(registries: list[Registry], tables: list[LakeTable], *, inserts: int, rows: int) -> list[BaseException]:
     """Sixteen threads over several registries; what they raised."""
     errors: list[BaseException] = []
 
     def work(number: int) -> None:
         try:
-            for i in range(INSERTS):
+            for i in range(inserts):
                 table = tables[(number + i) % len(tables)]
-                publish(registries[number % len(registries)], table, fake_file(number * 100 + i, rows=rows, partition_path=f"p={i % 3}"))
+                publish(registries[number % len(registries)], table, fake_file(number * 1000 + i, rows=rows, partition_path=f"p={i % 3}"))
         except BaseException as exc:  # noqa: BLE001 - whatever it is, the test shows it
             errors.append(exc)
 
@@ -42,13 +42,14 @@ def insert_from_all(registries: list[Registry], tables: list[LakeTable], *, rows
     return errors
 
 
+@pytest.mark.parametrize("inserts", [10, pytest.param(200, marks=pytest.mark.long)])
 @pytest.mark.parametrize("many", [1, 8])
-def test_sixteen_writers_leave_exact_totals(registry: Registry, another: Callable[[], Registry], many: int) -> None:
+def test_sixteen_writers_leave_exact_totals(registry: Registry, another: Callable[[], Registry], many: int, inserts: int) -> None:
     tables = [make_table(registry, fresh_name()) for _ in range(many)]
 
-    assert insert_from_all([registry, another(), another()], tables, rows=7) == []
+    assert insert_from_all([registry, another(), another()], tables, inserts=inserts, rows=7) == []
 
-    total = WRITERS * INSERTS
+    total = WRITERS * inserts
     sums = registry.query("SELECT sum(row_count), sum(file_count), sum(total_size) FROM tables")[0]
     assert tuple(map(int, sums)) == (7 * total, total, 20_000 * total)
     assert count(registry, "partitions") == count(registry, "table_files") == total

@@ -22,19 +22,20 @@ if TYPE_CHECKING:
 LONG_S = 3600.0
 
 
-def test_many_small_writes_are_one_batch_with_one_row_per_file(spark_lake: Lake, spark: SparkSession) -> None:
+@pytest.mark.parametrize("many", [5, pytest.param(50, marks=pytest.mark.long)])
+def test_many_small_writes_are_one_batch_with_one_row_per_file(spark_lake: Lake, spark: SparkSession, many: int) -> None:
     make_orders(spark_lake)
     rotated: list[InsertResult] = []
 
     with GroupedWriter(spark_lake.context, ORDERS, rotate_after=LONG_S, on_rotate=rotated.append) as writer:
-        for number in range(5):
+        for number in range(many):
             assert writer.write(orders(spark, number * 3, 3).coalesce(1)) is None
         assert spark_lake.list_files(ORDERS) == []  # nothing is visible before its rotation
 
-    assert [(result.files, result.rows) for result in rotated] == [(5, 15)]
+    assert [(result.files, result.rows) for result in rotated] == [(many, 3 * many)]
     assert count(spark_lake.registry, "partitions") == 1
-    assert rows_of(spark_lake, ORDERS) == rows_of(orders(spark, 0, 15))
-    assert len(files_in(spark_lake)) == 5
+    assert rows_of(spark_lake, ORDERS) == rows_of(orders(spark, 0, 3 * many))
+    assert len(files_in(spark_lake)) == many
     assert spark_lake.check().clean
 
 
