@@ -70,6 +70,18 @@ def an_altered_image(lake: Patient) -> None:
 
 
 @found_by("journal_replay")
+def an_altered_image_that_tells_only_what_changed(lake: Patient) -> None:
+    first = lake.one("SELECT min(id) FROM change_log WHERE table_id = :t AND registry_table = 'table_files' AND operation = 'UPDATE'", t=ORDERS_ID)
+    lake.run("UPDATE change_log SET after = replace(after, 'null', '7') WHERE id = :id", id=first)
+
+
+@found_by("journal_replay")
+def a_change_of_another_row_than_it_says(lake: Patient) -> None:
+    first = lake.one("SELECT min(id) FROM change_log WHERE table_id = :t AND registry_table = 'table_files' AND operation = 'UPDATE'", t=ORDERS_ID)
+    lake.run("UPDATE change_log SET row_id = row_id + 1 WHERE id = :id", id=first)
+
+
+@found_by("journal_replay")
 def an_image_that_cannot_be_read(lake: Patient) -> None:
     lake.run("UPDATE change_log SET after = '[1, 2' WHERE table_id = :t AND seq = 1", t=ORDERS_ID)
 
