@@ -71,13 +71,27 @@ def an_altered_image(lake: Patient) -> None:
 
 @found_by("journal_replay")
 def an_altered_image_that_tells_only_what_changed(lake: Patient) -> None:
-    first = lake.one("SELECT min(id) FROM change_log WHERE table_id = :t AND registry_table = 'table_files' AND operation = 'UPDATE'", t=ORDERS_ID)
+    first = lake.one(
+        "SELECT min(id) FROM change_log WHERE table_id = :t AND registry_table = 'table_files' AND operation = 'UPDATE'", t=ORDERS_ID
+    )
     lake.run("UPDATE change_log SET after = replace(after, 'null', '7') WHERE id = :id", id=first)
 
 
 @found_by("journal_replay")
+def a_deletion_whose_image_is_not_whole(lake: Patient) -> None:
+    """It says the truth, but it is what completes the changes before it."""
+    last = "SELECT u.after FROM change_log u WHERE u.operation = 'UPDATE' AND u.row_id = change_log.row_id ORDER BY u.id DESC LIMIT 1"
+    lake.run(
+        f"UPDATE change_log SET before = ({last}) WHERE table_id = :t AND registry_table = 'table_files' AND operation = 'DELETE'",
+        t=ORDERS_ID,
+    )
+
+
+@found_by("journal_replay")
 def a_change_of_another_row_than_it_says(lake: Patient) -> None:
-    first = lake.one("SELECT min(id) FROM change_log WHERE table_id = :t AND registry_table = 'table_files' AND operation = 'UPDATE'", t=ORDERS_ID)
+    first = lake.one(
+        "SELECT min(id) FROM change_log WHERE table_id = :t AND registry_table = 'table_files' AND operation = 'UPDATE'", t=ORDERS_ID
+    )
     lake.run("UPDATE change_log SET row_id = row_id + 1 WHERE id = :id", id=first)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.check.scan import Pass, Rule
-from lakebed.core.rows import TableFiles, TableMetadata, Tables, TableSnapshots, TableStats, list_changing_columns, list_columns
+from lakebed.core.rows import ABRIDGED, TableFiles, TableMetadata, Tables, TableSnapshots, TableStats, list_changing_columns, list_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +27,9 @@ _KINDS: dict[str, type[rows.Row]] = {
     "table_stats": TableStats,
     "table_snapshots": TableSnapshots,
 }
+_CHANGES_IN = {kind: [column in list_changing_columns(kind) for column in list_columns(kind)] for kind in _KINDS.values()}
 _HEXED = "schema"
+_Digests = tuple[bytes, bytes]  # of the columns of a row that never change (nothing, where an image leaves them out), and of the others
 # Replay needs every change from number 1; what is missing or too much is told by other rules
 _COMPLETE = """SELECT s.table_id FROM table_seq s
 LEFT JOIN change_log c ON c.id >= (s.table_id << 40) AND c.id < ((s.table_id + 1) << 40) WHERE s.purged_seq = 0
@@ -46,14 +47,6 @@ def find_differences(scan: Scan, *, rows_at_once: int = ROWS_AT_ONCE) -> Iterato
             replay = _Replay(scan, query, share=share, shares=shares)
             yield from replay.fold()
             yield from replay.compare()
-
-
-@dataclass(frozen=True, slots=True)
-class _Digests:
-    """Of one row: of the columns that never change, which an image may leave out, and of the others."""
-
-    frozen: bytes | None
-    changing: bytes
 
 
 class _Replay:
@@ -101,10 +94,10 @@ class _Replay:
             return f"cannot be read ({type(exc).__name__}: {exc})"
         known = replayed.pop(row_id, None)
         if new is not None:
-            replayed[row_id] = _Digests(new.frozen or (known.frozen if known else None), new.changing)
-        if (operation == "INSERT") != (before is None) or (operation == "DELETE") != (after is None):
+            replayed[row_id] = (new[0] or (known[0] if known else b""), new[1])
+        if not _has_images(operation, kind, old, new):
             return f"has not the images of an {operation}"
-        if not _follows(known, old) or (known and new and new.frozen not in (None, known.frozen)):
+        if not _agree(known, old) or (operation == "UPDATE" and known and new and new[0] not in (b"", known[0])):
             return f"does not follow the change of row {row_id} before it"
         return None
 
@@ -129,23 +122,32 @@ def _owner_of(table: str, row_id: int) -> int:
 def _read_image(kind: type[rows.Row], image: str) -> _Digests:
     """A whole row, or only the columns of it that may change."""
     values = json.loads(image)
-    if len(values) == len(list_changing_columns(kind)):
-        return _Digests(None, _digest(values))
+    if len(values) == sum(_CHANGES_IN[kind]):
+        return b"", _digest(values)
     return _split(kind, [value.lower() if column == _HEXED else value for column, value in zip(list_columns(kind), values, strict=True)])
 
 
 def _split(kind: type[rows.Row], values: list[Any]) -> _Digests:
-    changing = set(list_changing_columns(kind))
-    told = list(zip(list_columns(kind), values, strict=True))
-    frozen, others = ([value for column, value in told if (column in changing) is which] for which in (False, True))
-    return _Digests(_digest(frozen), _digest(others))
+    told = list(zip(_CHANGES_IN[kind], values, strict=True))
+    return _digest([value for changes, value in told if not changes]), _digest([value for changes, value in told if changes])
 
 
-def _follows(known: _Digests | None, old: _Digests | None) -> bool:
+def _has_images(operation: str, kind: type[rows.Row], old: _Digests | None, new: _Digests | None) -> bool:
+    """The last image of a row is whole, as the first one is: readers complete what lies between from it."""
+    match operation, old, new:
+        case ("INSERT", None, (frozen, _)) | ("DELETE", (frozen, _), None):
+            return bool(frozen)
+        case "UPDATE", (_, _), (frozen, _):
+            return bool(frozen) or kind in ABRIDGED
+        case _:
+            return False
+
+
+def _agree(known: _Digests | None, old: _Digests | None) -> bool:
     """Whether the row stood as the before-image says; what that leaves out cannot have changed."""
     if known is None or old is None:
         return known is old
-    return old.changing == known.changing and old.frozen in (None, known.frozen)
+    return old[1] == known[1] and old[0] in (b"", known[0])
 
 
 def _plain(row: Row) -> list[Any]:
