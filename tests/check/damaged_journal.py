@@ -7,6 +7,11 @@ from patients import DAILY_ID, OLD_ID, ORDERS_ID, Patient, found_by
 # -- the journal -------------------------------------------------------------------------------
 
 
+def first_update_of_a_file(lake: Patient) -> int:
+    sql = "SELECT min(id) FROM change_log WHERE table_id = :t AND registry_table = 'table_files' AND operation = 'UPDATE'"
+    return int(lake.one(sql, t=ORDERS_ID))
+
+
 @found_by("journal_ends")
 def a_horizon_in_the_future(lake: Patient) -> None:
     lake.run("UPDATE table_seq SET horizon_seq = last_seq + 1 WHERE table_id = :t", t=ORDERS_ID)
@@ -71,10 +76,7 @@ def an_altered_image(lake: Patient) -> None:
 
 @found_by("journal_replay")
 def an_altered_image_that_tells_only_what_changed(lake: Patient) -> None:
-    first = lake.one(
-        "SELECT min(id) FROM change_log WHERE table_id = :t AND registry_table = 'table_files' AND operation = 'UPDATE'", t=ORDERS_ID
-    )
-    lake.run("UPDATE change_log SET after = replace(after, 'null', '7') WHERE id = :id", id=first)
+    lake.run("UPDATE change_log SET after = replace(after, 'null', '7') WHERE id = :id", id=first_update_of_a_file(lake))
 
 
 @found_by("journal_replay")
@@ -89,10 +91,7 @@ def a_deletion_whose_image_is_not_whole(lake: Patient) -> None:
 
 @found_by("journal_replay")
 def a_change_of_another_row_than_it_says(lake: Patient) -> None:
-    first = lake.one(
-        "SELECT min(id) FROM change_log WHERE table_id = :t AND registry_table = 'table_files' AND operation = 'UPDATE'", t=ORDERS_ID
-    )
-    lake.run("UPDATE change_log SET row_id = row_id + 1 WHERE id = :id", id=first)
+    lake.run("UPDATE change_log SET row_id = row_id + 1 WHERE id = :id", id=first_update_of_a_file(lake))
 
 
 @found_by("journal_replay")

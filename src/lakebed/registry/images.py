@@ -77,4 +77,4 @@ def _decode(table_id: int, row: tuple[Any, ...], files: Mapping[int, Sequence[An
 def _merge(kind: type[Row], whole: Sequence[Any], changed: Sequence[Any]) -> list[Any]:
     """What may change from `changed`, the rest from any whole image of the same row."""
     own = dict(zip(_CHANGING[kind], changed, strict=True))
-    return [own.get(column, value) if column in own else value for column, value in zip(_COLUMNS[kind], whole, strict=True)]
+    return [own.get(column, value) for column, value in zip(_COLUMNS[kind], whole, strict=True)]
