@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+ARCHIVE := $(VENV)/spark.jsa
 BENCH_VENV := .venv-bench
 
 .PHONY: setup demo test test-long check docs bench lock clean
@@ -18,16 +19,19 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/pip install --quiet --no-deps --editable .
 	@touch $(STAMP)
 
+$(ARCHIVE): scripts/archive_classes.py | $(STAMP)
+	@$(BIN)/python scripts/archive_classes.py $@
+
 demo: setup
 	@$(BIN)/python -m lakebed.cli.app demo
 
-test: setup
+test: setup $(ARCHIVE)
 	@./scripts/in-memory $(BIN)/python -m pytest -m "not long" -n 2 --dist loadgroup --ignore tests/docs
 
-test-long: setup
+test-long: setup $(ARCHIVE)
 	@./scripts/in-memory $(BIN)/python -m pytest -n 2 --dist loadgroup
 
-check: setup
+check: setup $(ARCHIVE)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import sys
 import tempfile
 import warnings
 from contextlib import ExitStack, closing
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 os.environ["LAKEBED_SERVICE"] = "off"  # tests that want a publisher ask for one: others compare what their own calls wrote
 # Java's second compiler takes half of the processors for code that a test runs a few times
 os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+if (ARCHIVE := Path(sys.prefix, "spark.jsa")).exists():  # made by `make test`: every Java starts in half of the time
+    os.environ["SPARK_SUBMIT_OPTS"] += f" -XX:SharedArchiveFile={ARCHIVE} -Xlog:disable"
 
 # no deadline (the cores are shared), the failing example is printed, fixtures of a whole session are shared on purpose
 settings.register_profile("lakebed", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -58,7 +61,7 @@ class Databases:
             path.chmod(0o600)
             return f"sqlite:///{path}"
         with psycopg.connect(self.postgres_url, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy")
         return self.postgres_url.replace("/postgres?", f"/{name}?")
 
     def new_empty(self, kind: str) -> str:

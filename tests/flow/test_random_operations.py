@@ -157,8 +157,9 @@ def test_a_sample_of_random_operations_with_faults_leaves_no_difference(url: str
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_a_thousand_random_operations_with_faults_leave_no_difference(url: str, tmp_path: Path) -> None:
-    walk(url, tmp_path / "warehouse", seed=3, count=WHOLE)
+@pytest.mark.parametrize("seed", range(3, 13))
+def test_ten_thousand_random_operations_with_faults_leave_no_difference(url: str, tmp_path: Path, seed: int) -> None:
+    walk(url, tmp_path / "warehouse", seed=seed, count=WHOLE)
 
 
 def test_the_walk_knows_a_difference_when_it_sees_one(url: str, tmp_path: Path) -> None:

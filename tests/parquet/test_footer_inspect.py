@@ -14,7 +14,7 @@ from lakebed.core.bounds import lower_bound
 from lakebed.core.errors import FooterCorruptError, FooterRowsError
 from lakebed.core.times import to_micros
 from lakebed.core.types import Primitive
-from lakebed.parquet.inspect import ParseLimits, Wanted, inspect, parse
+from lakebed.parquet.inspect import ParseLimits, Wanted, inspect, is_in_old_calendar, parse
 
 if TYPE_CHECKING:
     from lakebed.core.schema import Schema
@@ -31,6 +31,13 @@ def test_an_inspection_holds_all_that_the_registry_keeps() -> None:
     assert found.problems == ()
     assert found.created_by.startswith("parquet-cpp-arrow")
     assert found.event_range is None
+
+
+def test_the_old_calendar_is_known_by_its_mark_and_not_by_a_value() -> None:
+    rows = pa.table({"x": ["org.apache.spark.legacyDateTime"]})
+
+    assert not is_in_old_calendar(tail_of(write(rows)))
+    assert is_in_old_calendar(tail_of(write(rows.replace_schema_metadata({"org.apache.spark.legacyDateTime": ""}))))
 
 
 @pytest.mark.parametrize(

@@ -313,6 +313,16 @@ def test_a_session_that_would_write_times_nobody_reads_is_refused(
     assert files_in(spark_lake) == []
 
 
+def test_rows_may_hold_the_very_word_that_marks_the_old_calendar(spark_lake: Lake, spark: SparkSession) -> None:
+    """Statistics lie in the footer beside Spark's marks: a value there says nothing about how times are counted."""
+    rows = spark.createDataFrame([("org.apache.spark.legacyDateTime",)], "word string")
+    spark_lake.create_table("shop.words", like=rows)
+
+    insert(spark_lake.context, "shop.words", rows)
+
+    assert [tuple(row) for row in spark_lake.read("shop.words").collect()] == [("org.apache.spark.legacyDateTime",)]
+
+
 def test_a_view_set_takes_no_insert(spark_lake: Lake, spark: SparkSession) -> None:
     make_view(spark_lake.registry)
     with pytest.raises(InvalidValueError, match=r"shop.daily is a view set: its rows come from its definition"):

@@ -31,6 +31,7 @@ _NO_MEMORY = "std::bad_alloc"  # thrift tells it like any other complaint
 _SHOWN_CHARS = 200
 _DAY_MICROS = 86_400_000_000
 _MAX_INT64 = (1 << 63) - 1
+_OLD_CALENDAR = b"org.apache.spark.legacyDateTime"  # Spark's mark, a key of the file's own metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +96,11 @@ def inspect(tail: bytes, schema: Schema, *, wanted: Wanted = DEFAULT, limits: Pa
         return _examine(metadata, tail, schema, wanted)
     except _LATE_ERRORS as exc:
         raise _unparsable(exc) from exc
+
+
+def is_in_old_calendar(tail: bytes) -> bool:
+    """Whether Spark counted the times of this file in the calendar that was left in 1582; rows may hold the same word, and mean nothing."""
+    return _OLD_CALENDAR in tail and _OLD_CALENDAR in (parse(tail).metadata or {})
 
 
 def _examine(metadata: pq.FileMetaData, tail: bytes, schema: Schema, wanted: Wanted) -> Inspection:

@@ -22,6 +22,7 @@ from lakebed.core.types import Primitive
 from lakebed.parquet import task_writer
 from lakebed.parquet.arrow_schema import to_arrow_nullable
 from lakebed.parquet.capture import CapturedFile, capture_written
+from lakebed.parquet.inspect import is_in_old_calendar
 from lakebed.parquet.naming import give_ids
 from lakebed.parquet.task_writer import WRITTEN, TaskWriter
 from lakebed.pipeline.columns import needs_own_writer, quote
@@ -60,7 +61,6 @@ _runs_here: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
 _WORKERS = 8
 _LITTLE_BYTES = 1 << 20
 _TIMES = frozenset({"date", "timestamp", "timestamptz"})
-_OLD_CALENDAR = b"org.apache.spark.legacyDateTime"  # Spark marks such files in their footer
 _OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}  # no _SUCCESS: it would be an unregistered file
 # no checksum file beside each file: the registry has a better one. Cached, Hadoop would give us the session's file system
 _LOCAL_OPTIONS = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
@@ -322,6 +322,6 @@ def _capture(storage: Storage, table: LakeTable, wanted: Wanted, key: KeyPlan, p
     found = capture_written(storage, path, table.schema, wanted=wanted, partition_path=partition_path)
     if found is not None:
         require_times(str(table.name), table.schema, found.file.columns)
-        if found.file.footer is not None and _OLD_CALENDAR in found.file.footer.tail:
+        if found.file.footer is not None and is_in_old_calendar(found.file.footer.tail):
             raise NotIcebergReadyError(path, problems=("its times are counted in the old calendar",))
     return found
