@@ -53,7 +53,12 @@ class Mutant:
 
 
 def list_mutants(path: Path) -> Iterator[Mutant]:
-    for number, node in enumerate(ast.walk(ast.parse(path.read_text(encoding="utf-8")))):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    # what decorators say of slots or the size of a cache changes nothing that a test could see
+    decorating = {id(part) for node in ast.walk(tree) for top in getattr(node, "decorator_list", ()) for part in ast.walk(top)}
+    for number, node in enumerate(ast.walk(tree)):
+        if id(node) in decorating:
+            continue
         for choice, (told, _) in enumerate(changes_of(node)):
             yield Mutant(path, number, choice, getattr(node, "lineno", 0), told)
 
