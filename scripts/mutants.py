@@ -1,6 +1,6 @@
 """Do the tests notice? A sample of small changes to a package, each of which some test should catch.
 
-    .venv/bin/python scripts/mutants.py --package registry --tests tests/registry --count 50
+    .venv/bin/python scripts/mutants.py --package registry --tests tests/registry --wider tests/compaction tests/spark --count 50
 
 A mutant is the package with one comparison, constant, operator, answer or piece of SQL turned into another. The tests run against a copy,
 so the working tree stays as it is; what survives is printed with its line. Some changes alter nothing that can be observed: read them,
@@ -134,6 +134,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--package", default="registry", help="below src/lakebed; a module's name without .py works, too")
     parser.add_argument("--tests", nargs="+", default=["tests/registry"])
+    parser.add_argument("--wider", nargs="+", default=[], help="run for what survives those")
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
@@ -147,7 +148,7 @@ def main() -> None:
         shutil.copytree(ROOT / "src", copied, ignore=shutil.ignore_patterns("__pycache__"))
         for number, mutant in enumerate(sample, 1):
             began = time.monotonic()
-            lives = survives(mutant, copied, chosen.tests)
+            lives = survives(mutant, copied, chosen.tests) and (not chosen.wider or survives(mutant, copied, chosen.wider))
             alive += lives
             where = f"{mutant.path.relative_to(ROOT)}:{mutant.line}"
             print(

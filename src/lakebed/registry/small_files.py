@@ -44,8 +44,8 @@ def find_name(reader: Registry | Reader, table_id: int) -> tuple[str, str] | Non
     return (rows[0][0], rows[0][1]) if rows else None
 
 
-def close_dead_runs(tx: Transaction, table_id: int) -> int:
-    """Say of runs whose process ended in the middle that they failed; how many."""
+def close_dead_runs(tx: Transaction, table_id: int) -> None:
+    """Say of runs whose process ended in the middle that they failed."""
     result = json.dumps({"error": "its process ended before it was done; nothing of the last swap was published"})
     params = {"job": COMPACT, "table_id": table_id, "result": result, "now": tx.now, "before": tx.now - DEFAULT_LEASE_US}
-    return tx.run(_DEAD, params)
+    tx.send(_DEAD, params)
