@@ -19,7 +19,7 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/pip install --quiet --no-deps --editable .
 	@touch $(STAMP)
 
-$(ARCHIVE): scripts/archive_classes.py | $(STAMP)
+$(ARCHIVE): scripts/archive_classes.py $(STAMP)
 	@$(BIN)/python scripts/archive_classes.py $@
 
 demo: setup

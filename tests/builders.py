@@ -144,6 +144,12 @@ def stepped_lake(url: str, warehouse: str, steps: Steps, *, clock: Clock | None 
     return Lake(Registry(SteppedBackend(open_backend(url), steps), clock=clock), open_storage(warehouse, create=True))
 
 
+def recover_writers(lake: Lake) -> None:
+    """As if the leases of the writers that failed had run out."""
+    lake.registry.transact(lambda tx: tx.run("UPDATE operations SET lease_until = 1 WHERE state IN ('writing', 'rolling_back')"), tables=[])
+    lake.recover()
+
+
 def writing_path(path: str) -> str:
     """Pyarrow's writer makes no directories."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
 
-from builders import ORDERS, grow_schema, make_table, stepped_lake, write_partition
+from builders import ORDERS, grow_schema, make_table, recover_writers, stepped_lake, write_partition
 from lakebed.core.errors import ConflictError, LakebedError, RegistryUnavailableError, UnavailableError
 from lakebed.lake import connect
 from lakebed.registry.snapshots import list_snapshots
@@ -131,8 +131,7 @@ def walk(url: str, place: Path, *, seed: int, count: int) -> None:
 
 def end_open_operations(lake: Lake) -> None:
     """As if the leases of the writers that failed had run out, and the claims of clean-ups that did."""
-    lake.registry.transact(lambda tx: tx.run("UPDATE operations SET lease_until = 1 WHERE state IN ('writing', 'rolling_back')"), tables=[])
-    lake.recover()
+    recover_writers(lake)
     lake.registry.transact(lambda tx: tx.run("UPDATE temporary_files SET expiration = 1, claimed_until = NULL"), tables=[])
     lake.delete_expired_temporary_files()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builders import ORDERS, logical_dump, make_table, stepped_lake, write_partition
+from builders import ORDERS, logical_dump, make_table, recover_writers, stepped_lake, write_partition
 from lakebed.core.errors import RegistryUnavailableError
 from lakebed.lake import connect
 from lakebed.testing import Steps
@@ -63,17 +63,13 @@ def choose_write(lake: Lake, chosen: random.Random, number: int) -> Write:
     return lambda lake: write_partition(lake, number, files=files, replacing=replaced)
 
 
-def recover(lake: Lake) -> None:
-    """As if the leases of the writers that failed had run out."""
-    lake.registry.transact(lambda tx: tx.run("UPDATE operations SET lease_until = 1 WHERE state IN ('writing', 'rolling_back')"), tables=[])
-    lake.recover()
-
-
 def describe(lake: Lake, place: Path) -> tuple[dict[str, Any], set[Path]]:
     return logical_dump(lake.registry, without=OWN), {path for path in place.rglob("*") if path.is_file()}
 
 
-def fail_everywhere(lake: Lake, faulty: Lake, place: Path, fault: Fault, write: Write, *, recover: Callable[[Lake], None] = recover) -> int:
+def fail_everywhere(
+    lake: Lake, faulty: Lake, place: Path, fault: Fault, write: Write, *, recover: Callable[[Lake], None] = recover_writers
+) -> int:
     """The write fails at its first step, its second and so on, until it gets through; how many times it failed."""
     before = describe(lake, place)
     for step in count(1):

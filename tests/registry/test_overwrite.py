@@ -19,28 +19,26 @@ if TYPE_CHECKING:
 RED, BLUE = "colour=red", "colour=blue"
 
 
-def overwrite(registry: Registry, table: LakeTable, number: int, *paths: str, since: int, instance: str = "global") -> None:
-    """One new file of the first path; the files of all paths go."""
-    over = over_paths(paths, since=since, instance=instance)
-    publish(registry, table, fake_file(number, partition_path=paths[0]), over=over)
+def overwrite(registry: Registry, table: LakeTable, number: int, *, since: int) -> None:
+    """One new file takes the place of the red ones."""
+    publish(registry, table, fake_file(number, partition_path=RED), over=over_paths([RED], since=since, instance="global"))
 
 
-def live(registry: Registry, table: LakeTable) -> list[int]:
-    """The numbers of the live files."""
-    return sorted(int("".join(filter(str.isdigit, file.file_name))) for file in list_files(registry, table.table_id))
+def live(registry: Registry, table: LakeTable) -> list[str]:
+    return sorted(file.file_name for file in list_files(registry, table.table_id))
 
 
-def number_of(number: int) -> int:
-    return int("".join(filter(str.isdigit, fake_file(number).path.rpartition("/")[2])))
+def names_of(*numbers: int) -> list[str]:
+    return sorted(fake_file(number).path.rpartition("/")[2] for number in numbers)
 
 
 def test_only_the_named_paths_go_and_other_files_keep_their_slice(registry: Registry) -> None:
     table = make_table(registry)
     old = publish(registry, table, fake_file(1, partition_path=RED), fake_file(2, partition_path=BLUE, rows=7), hours=(0, 1))
 
-    overwrite(registry, table, 3, RED, since=read_number(registry, table.table_id))
+    overwrite(registry, table, 3, since=read_number(registry, table.table_id))
 
-    assert live(registry, table) == [number_of(2), number_of(3)]
+    assert live(registry, table) == names_of(2, 3)
     kept = next(row for row in list_partitions(registry, table.table_id) if row.num_rows == 7)
     ((begin, end),) = registry.query("SELECT begin_insert_time, end_insert_time FROM partitions WHERE id = :id", {"id": kept.partition_id})
     assert (begin, end) == (insert_hours(0, 1).begin, insert_hours(0, 1).end)
@@ -54,9 +52,9 @@ def test_a_file_of_the_very_number_that_was_seen_goes_and_a_later_one_stays(regi
     ((seen,),) = registry.query("SELECT added_seq FROM table_files")
     publish(registry, table, fake_file(2, partition_path=RED))
 
-    overwrite(registry, table, 3, RED, since=seen)
+    overwrite(registry, table, 3, since=seen)
 
-    assert live(registry, table) == [number_of(2), number_of(3)]
+    assert live(registry, table) == names_of(2, 3)
 
 
 def test_a_file_that_went_meanwhile_is_a_conflict_and_nothing_changes(registry: Registry) -> None:
@@ -67,7 +65,7 @@ def test_a_file_that_went_meanwhile_is_a_conflict_and_nothing_changes(registry: 
     before = logical_dump(registry)
 
     with pytest.raises(VictimsChangedError):
-        overwrite(registry, table, 2, RED, since=since)
+        overwrite(registry, table, 2, since=since)
 
     assert logical_dump(registry) == before
 
@@ -78,9 +76,9 @@ def test_a_file_that_went_before_is_not_missed(registry: Registry) -> None:
     within(registry, lambda tx: retire_by_ids(tx, ORDERS, {published.partition_id}))
     ((gone_at,),) = registry.query("SELECT retired_seq FROM table_files")
 
-    overwrite(registry, table, 2, RED, since=gone_at)
+    overwrite(registry, table, 2, since=gone_at)
 
-    assert live(registry, table) == [number_of(2)]
+    assert live(registry, table) == names_of(2)
 
 
 def test_other_instances_and_other_tables_are_left_alone(registry: Registry) -> None:
@@ -88,9 +86,9 @@ def test_other_instances_and_other_tables_are_left_alone(registry: Registry) -> 
     publish(registry, table, fake_file(1, partition_path=RED))
     publish(registry, view, fake_file(2, partition_path=RED), hours=(0, 1), instance="tenant")
 
-    overwrite(registry, table, 3, RED, since=read_number(registry, table.table_id))
+    overwrite(registry, table, 3, since=read_number(registry, table.table_id))
 
-    assert live(registry, table) == [number_of(3)]
-    assert live(registry, view) == [number_of(2)]
+    assert live(registry, table) == names_of(3)
+    assert live(registry, view) == names_of(2)
     assert list_visible_partitions(registry, view.table_id, instance="global") == frozenset()
     assert len(list_visible_partitions(registry, view.table_id, instance="tenant")) == 1
