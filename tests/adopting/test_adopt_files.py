@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -120,6 +121,27 @@ def test_int96_and_nanoseconds_are_refused_or_rewritten(lake: Lake, source: Path
 
     assert hows(done) == {"rewrite": 2}
     assert [row["ts"] for row in read_all(lake, "shop.events")] == rows(0, count=20)["ts"].to_pylist()
+    assert lake.check(deep=True).clean
+
+
+@pytest.mark.parametrize(("version", "is_old"), [("2.4.8", True), ("3.0.3", True), ("3.1.0", False)])
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_int96_of_the_old_calendar_is_rewritten_only_where_both_calendars_agree(
+    lake: Lake, source: Path, version: str, depth: int, *, is_old: bool
+) -> None:
+    def times(year: int) -> pa.Table:
+        moment: Any = datetime(year, 1, 1, tzinfo=UTC)
+        nested = (moment, {"at": moment}, [{"at": moment}])[depth]
+        return pa.table({"id": [year], "x": [nested]}).replace_schema_metadata({"org.apache.spark.version": version})
+
+    put(source / "new.parquet", times(1900), use_deprecated_int96_timestamps=True)
+    put(source / "old.parquet", times(1899), use_deprecated_int96_timestamps=True)
+
+    done = lake.adopt(str(source), "shop.events", rewrite=True, skip_refused=True)
+
+    assert hows(done) == ({"rewrite": 1, "refused": 1} if is_old else {"rewrite": 2})
+    assert [Path(file.path).name for file in done.files if "old calendar" in file.reason] == ["old.parquet"] * is_old
+    assert [row["id"] for row in read_all(lake, "shop.events")] == ([1900] if is_old else [1899, 1900])
     assert lake.check(deep=True).clean
 
 

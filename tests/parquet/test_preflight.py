@@ -94,6 +94,60 @@ def test_int96_is_named_with_the_setting_that_avoids_it(lake: Lake) -> None:
     assert "TIMESTAMP_MICROS" in verdict.problems[0].fix
 
 
+SPARK = "org.apache.spark.version"
+OLD = datetime(1899, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+SWITCH = datetime(1900, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("marks", "first", "options", "found"),
+    [
+        ({SPARK: "3.5.1", "org.apache.spark.legacyDateTime": ""}, OLD, {}, ["old_calendar"]),
+        ({SPARK: "2.4.8"}, OLD, {}, ["old_calendar"]),
+        ({"org.apache.spark.sql.parquet.row.metadata": "{}"}, OLD, {}, ["old_calendar"]),
+        ({SPARK: "2.4.8"}, SWITCH, {}, []),
+        ({SPARK: "2.4.8"}, NOON, {"write_statistics": ["id", "country"]}, ["old_calendar"]),
+        ({SPARK: "3.0.0"}, OLD, {}, []),
+        ({SPARK: "10.1.0"}, OLD, {}, []),
+        ({SPARK: "2.4.8"}, OLD, {"use_deprecated_int96_timestamps": True}, ["int96"]),
+        ({}, OLD, {}, []),
+    ],
+    ids=[
+        "marked",
+        "an old Spark",
+        "an older one",
+        "the same in both",
+        "not told",
+        "a newer Spark",
+        "a much newer one",
+        "INT96",
+        "no Spark",
+    ],
+)
+def test_times_of_the_old_calendar_are_named_where_they_matter(
+    lake: Lake, marks: dict[str, str], first: datetime, options: dict[str, Any], found: list[str]
+) -> None:
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([first]), pa.array(["DE"])], names=SCHEMA_NAMES).cast(to_arrow(SCHEMA))
+    path = put(lake, table.replace_schema_metadata(marks), **options)
+
+    (verdict,) = check_files(lake.storage, [path], SCHEMA, ["country"])
+
+    assert kinds(verdict) == found
+    if "old_calendar" in found:
+        assert verdict.problems[0].fix.endswith("datetimeRebaseModeInWrite=CORRECTED")
+
+
+@pytest.mark.parametrize("column", ["day", "days"])
+@pytest.mark.parametrize(("first", "found"), [(date(1582, 10, 14), ["old_calendar"]), (date(1582, 10, 15), [])])
+def test_dates_have_a_switch_of_their_own_in_lists_too(lake: Lake, column: str, first: date, found: list[str]) -> None:
+    table = pa.table({"day": [first], "days": [[first]]}).select([column]).replace_schema_metadata({SPARK: "2.4.8"})
+    path = put(lake, table)
+
+    (verdict,) = check_files(lake.storage, [path], lake.create_table("shop.days", table.schema).schema, adopt=True)
+
+    assert kinds(verdict) == found
+
+
 def test_missing_statistics_are_problems_where_they_decide_and_warnings_elsewhere(lake: Lake) -> None:
     (verdict,) = check(lake, put(lake, rows(), write_statistics=False))
 

@@ -27,6 +27,8 @@ from lakebed.pipeline.write import staging, write_frame
 from lakebed.registry.lake_tables import evolve_schema
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from lakebed.lake import Lake
@@ -321,6 +323,23 @@ def test_rows_may_hold_the_very_word_that_marks_the_old_calendar(spark_lake: Lak
     insert(spark_lake.context, "shop.words", rows)
 
     assert [tuple(row) for row in spark_lake.read("shop.words").collect()] == [("org.apache.spark.legacyDateTime",)]
+
+
+@pytest.mark.parametrize(("mode", "year", "refused"), [("LEGACY", 1500, 1), ("LEGACY", 2000, 0), ("CORRECTED", 1500, 0)])
+def test_only_old_times_that_spark_wrote_in_the_old_calendar_cannot_be_adopted(
+    spark_lake: Lake, spark: SparkSession, tmp_path: Path, mode: str, year: int, refused: int
+) -> None:
+    key = "spark.sql.parquet.datetimeRebaseModeInWrite"
+    spark.conf.set(key, mode)
+    try:
+        spark.sql(f"SELECT 1 AS id, DATE'{year}-03-01' AS day").coalesce(1).write.parquet(str(tmp_path / "source"))
+    finally:
+        spark.conf.set(key, "CORRECTED")
+
+    plan = spark_lake.adopt(str(tmp_path / "source"), "shop.days", dry_run=True)
+
+    assert len(plan.refused) == refused
+    assert all("old calendar" in file.reason for file in plan.refused)
 
 
 def test_a_view_set_takes_no_insert(spark_lake: Lake, spark: SparkSession) -> None:

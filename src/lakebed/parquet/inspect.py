@@ -17,6 +17,7 @@ from lakebed.core.files import ColumnStatistics, Footer
 from lakebed.core.types import Primitive
 from lakebed.parquet.framing import find_meta
 from lakebed.parquet.layout import Layout, find_layout
+from lakebed.parquet.old_calendar import MARK, tell_old_times
 from lakebed.parquet.readiness import find_problems, tell_nulls
 from lakebed.parquet.statistics import FIRST_COLUMNS, count_nulls, find_range, summarize
 
@@ -31,7 +32,6 @@ _NO_MEMORY = "std::bad_alloc"  # thrift tells it like any other complaint
 _SHOWN_CHARS = 200
 _DAY_MICROS = 86_400_000_000
 _MAX_INT64 = (1 << 63) - 1
-_OLD_CALENDAR = b"org.apache.spark.legacyDateTime"  # Spark's mark, a key of the file's own metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +99,8 @@ def inspect(tail: bytes, schema: Schema, *, wanted: Wanted = DEFAULT, limits: Pa
 
 
 def is_in_old_calendar(tail: bytes) -> bool:
-    """Whether Spark counted the times of this file in the calendar that was left in 1582; rows may hold the same word, and mean nothing."""
-    return _OLD_CALENDAR in tail and _OLD_CALENDAR in (parse(tail).metadata or {})
+    """Whether Spark marked this file as counted in the old calendar; rows may hold the same word, and mean nothing."""
+    return MARK in tail and MARK in (parse(tail).metadata or {})
 
 
 def _examine(metadata: pq.FileMetaData, tail: bytes, schema: Schema, wanted: Wanted) -> Inspection:
@@ -112,7 +112,11 @@ def _examine(metadata: pq.FileMetaData, tail: bytes, schema: Schema, wanted: Wan
     return Inspection(
         footer=Footer(tail=tail, num_rows=rows, checksum=hashlib.sha256(tail).hexdigest()),
         columns=columns,
-        problems=find_problems(layout, require_ids=wanted.require_ids) + _null_problems(metadata, layout, columns),
+        problems=(
+            *find_problems(layout, require_ids=wanted.require_ids),
+            *_null_problems(metadata, layout, columns),
+            *tell_old_times(metadata),
+        ),
         created_by=metadata.created_by[:_SHOWN_CHARS],
         row_groups=metadata.num_row_groups,
         event_range=None if wanted.event_time is None else _event_range(metadata, layout, wanted.event_time),

@@ -14,6 +14,7 @@ from lakebed.core.errors import LakebedError
 from lakebed.core.schema import walk
 from lakebed.core.transforms import resolve_transforms
 from lakebed.core.types import Primitive
+from lakebed.parquet import old_calendar
 from lakebed.parquet.inspect import Inspection, Wanted
 from lakebed.parquet.isolation import ForeignFile, Inspector, WorkerLimits
 from lakebed.parquet.partition_values import Problem, find_partition_path
@@ -35,6 +36,7 @@ _REWRITE = "write it again with statistics (Spark and pyarrow do by default)"
 _KINDS = {
     "write it with spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS": "int96",
     "write the file through Lakebed, or adopt it by name mapping": "missing_field_id",
+    old_calendar.FIX: "old_calendar",
 }
 _EMPTY = Problem(kind="empty", message="it has no rows", fix="leave it out: an empty partition needs no file")
 
