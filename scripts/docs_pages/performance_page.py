@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from docs_pages.tables import number, table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 _HEAD = """# Performance
@@ -39,20 +39,22 @@ _WORDS = {
 
 
 def render(root: Path) -> str:
-    results = [(path.name, json.loads(path.read_text())) for path in sorted((root / "bench/results").glob("*.json"))]
+    results = [(path.name, json.loads(path.read_text())) for path in (root / "bench/results").glob("*.json")]
     lines = [_HEAD.rstrip(), ""]
     for title, prefix, draw in _SECTIONS:
         found = [(name, content) for name, content in results if name.startswith(prefix)]
-        drawn = [line for name, content in found for line in _part(name, content, draw)]
-        lines += [f"## {title}", "", *drawn] if drawn else []
+        if not found:
+            continue
+        (name, content), *earlier = sorted(found, key=lambda one: (one[1].get("date", ""), one[0]), reverse=True)
+        lines += [f"## {title}", "", *draw(content.get("figures") or content.get("results") or []), _tell_run(name, content), ""]
+        lines += ["Earlier runs: " + ", ".join(f"`{name}`" for name, _ in earlier) + ".", ""] if earlier else []
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _part(name: str, content: dict[str, Any], draw: Callable[[list[dict[str, Any]]], list[str]]) -> list[str]:
-    lines = draw(content.get("figures") or content.get("results") or [])
+def _tell_run(name: str, content: dict[str, Any]) -> str:
     machine = content["machine"]
     told = f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_gb']} GB, {machine['file_system']}, fsync {machine['fsync_p50_ms']} ms"
-    return [*lines, f"From `bench/results/{name}`: {told}.", ""] if lines else []
+    return f"From `bench/results/{name}`: {told}."
 
 
 def _compared(figures: list[dict[str, Any]]) -> list[str]:

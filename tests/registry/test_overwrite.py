@@ -84,11 +84,12 @@ def test_a_file_that_went_before_is_not_missed(registry: Registry) -> None:
 def test_other_instances_and_other_tables_are_left_alone(registry: Registry) -> None:
     table, view = make_table(registry), make_view(registry)
     publish(registry, table, fake_file(1, partition_path=RED))
+    publish(registry, table, fake_file(4, partition_path=RED), hours=(0, 1), instance="tenant")
     publish(registry, view, fake_file(2, partition_path=RED), hours=(0, 1), instance="tenant")
 
     overwrite(registry, table, 3, since=read_number(registry, table.table_id))
 
-    assert live(registry, table) == names_of(3)
+    assert live(registry, table) == names_of(3, 4)
     assert live(registry, view) == names_of(2)
     assert list_visible_partitions(registry, view.table_id, instance="global") == frozenset()
     assert len(list_visible_partitions(registry, view.table_id, instance="tenant")) == 1
