@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakebed.core.errors import LakebedError, RewriteMismatchError, UnreadableFileError
 from lakebed.parquet.inspect import PYARROW_ERRORS
-from lakebed.parquet.old_calendar import FIX, SWITCHED_MICROS, has_old_int96
+from lakebed.parquet.old_calendar import list_doubtful_int96, tell_old_rows
 from lakebed.parquet.rewriting import write_portions
 from lakebed.parquet.row_hash import sum_rows
 from lakebed.parquet.row_reading import PORTION_BYTES, Portion, RowSum
@@ -56,10 +55,11 @@ def _read(rows: ForeignRows, recipe: Recipe) -> Iterator[Portion]:
     file = pq.ParquetFile(rows.opened, coerce_int96_timestamp_unit="us")
     count, raw = max(1, file.metadata.num_rows), max(1, sum(_size(file, n) for n in range(file.metadata.num_row_groups)))
     names = _find_names(rows, [f.name for f in file.schema_arrow], recipe)
-    doubtful = [*_list_int96(file)] if has_old_int96(file.metadata) else []
+    doubtful = list_doubtful_int96(file)
     for batch in file.iter_batches(batch_size=max(1, PORTION_BYTES * count // raw), use_threads=False):
         for number in doubtful:
-            _require_new_times(rows, batch.schema.field(number).name, batch.column(number))
+            if (told := tell_old_rows(batch.schema.field(number).name, batch.column(number))) is not None:
+                raise UnreadableFileError(rows.path, reason=told)
         table = _enrich(pa.Table.from_batches([batch]).rename_columns(names), rows.constants, recipe.shape.target)
         fitted = recipe.shape.fit(table)
         found = RowSum(rows=fitted.num_rows, hash=sum_rows(fitted, recipe.shape.field_ids))
@@ -68,34 +68,6 @@ def _read(rows: ForeignRows, recipe: Recipe) -> Iterator[Portion]:
 
 def _size(file: Any, number: int) -> int:
     return int(file.metadata.row_group(number).total_byte_size)
-
-
-def _list_int96(file: Any) -> Iterator[int]:
-    """The columns of the file that hold INT96, at the top or deeper."""
-    leaves = [file.schema.column(number) for number in range(len(file.schema.names))]
-    paths = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
-    for number, column in enumerate(file.schema_arrow):
-        if any(path == column.name or path.startswith(f"{column.name}.") for path in paths):
-            yield number
-
-
-def _require_new_times(rows: ForeignRows, name: str, values: pa.Array) -> None:
-    """INT96 has no statistics: whether the calendar matters is seen only here."""
-    for times in _walk_times(values):
-        least = pc.min(times).cast(pa.int64()).as_py()
-        if least is not None and least < SWITCHED_MICROS:
-            raise UnreadableFileError(rows.path, reason=f"column {name!a} holds times before 1900 counted in Spark's old calendar: {FIX}")
-
-
-def _walk_times(values: pa.Array) -> Iterator[pa.Array]:
-    if pa.types.is_timestamp(values.type):
-        yield values
-    elif pa.types.is_map(values.type):
-        yield from _walk_times(values.keys)
-        yield from _walk_times(values.items)
-    elif pa.types.is_nested(values.type):
-        for inner in values.flatten() if pa.types.is_struct(values.type) else [values.flatten()]:
-            yield from _walk_times(inner)
 
 
 def _find_names(rows: ForeignRows, found: list[str], recipe: Recipe) -> list[str]:

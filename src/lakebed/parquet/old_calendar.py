@@ -9,15 +9,18 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow.parquet as pq
 
 FIX = "write it with spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED"
-SWITCHED_MICROS = -2_208_988_800_000_000  # 1900: time zones, too, were others before
+_SWITCHED_MICROS = -2_208_988_800_000_000  # 1900: time zones, too, were others before
 # Spark counts no other types in it: times without a zone and of other units are left alone
-_SWITCHED = {"DATE": -141_427, "TIMESTAMP_MILLIS": SWITCHED_MICROS // 1000, "TIMESTAMP_MICROS": SWITCHED_MICROS}
+_SWITCHED = {"DATE": -141_427, "TIMESTAMP_MILLIS": _SWITCHED_MICROS // 1000, "TIMESTAMP_MICROS": _SWITCHED_MICROS}
 _VERSION = b"org.apache.spark.version"
 _SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 MARK, _FIRST = b"org.apache.spark.legacyDateTime", (3, 0)  # versions before it have no mark, and no other calendar
@@ -30,9 +33,21 @@ def tell_old_times(metadata: pq.FileMetaData) -> tuple[str, ...]:
     return tuple(_tell(metadata)) if _is_old(metadata, MARK, _FIRST) else ()
 
 
-def has_old_int96(metadata: pq.FileMetaData) -> bool:
-    """Whether INT96 times are counted in the old calendar; which of them lie before the switch, only the rows tell."""
-    return _is_old(metadata, _INT96_MARK, _INT96_FIRST)
+def list_doubtful_int96(file: pq.ParquetFile) -> list[int]:
+    """The columns with INT96, at the top or deeper, of a file that counts it in the old calendar; only the rows tell more."""
+    if not _is_old(file.metadata, _INT96_MARK, _INT96_FIRST):
+        return []
+    leaves = [file.schema.column(number) for number in range(len(file.schema.names))]
+    paths = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
+    names = enumerate(file.schema_arrow.names)
+    return [number for number, name in names if any(path == name or path.startswith(f"{name}.") for path in paths)]
+
+
+def tell_old_rows(name: str, values: pa.Array) -> str | None:
+    """A sentence when the column holds a time from before the switch, at any depth, read in microseconds."""
+    least = [pc.min(times).cast(pa.int64()).as_py() for times in _walk_times(values)]
+    is_old = any(one is not None and one < _SWITCHED_MICROS for one in least)
+    return f"column {name[:_SHOWN_CHARS]!a} holds times before 1900 counted in Spark's old calendar: {FIX}" if is_old else None
 
 
 def _is_old(metadata: pq.FileMetaData, mark: bytes, first: tuple[int, int]) -> bool:
@@ -58,3 +73,14 @@ def _may_lie_before(chunk: pq.ColumnChunkMetaData, switched: int) -> bool:
     if statistics is None or not statistics.has_min_max:
         return bool(chunk.num_values) and (statistics is None or statistics.null_count != chunk.num_values)
     return bool(statistics.min_raw < switched)
+
+
+def _walk_times(values: pa.Array) -> Iterator[pa.Array]:
+    if pa.types.is_timestamp(values.type):
+        yield values
+    elif pa.types.is_map(values.type):
+        yield from _walk_times(values.keys)
+        yield from _walk_times(values.items)
+    elif pa.types.is_nested(values.type):
+        for inner in values.flatten() if pa.types.is_struct(values.type) else [values.flatten()]:
+            yield from _walk_times(inner)
