@@ -5,10 +5,12 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
 
 from lakebed.core.errors import RefusedError, RegistryNewerError, RegistryOlderError
 from lakebed.registry.create import HEAD, REVISIONS, find_revision, freeze, open_backend, open_registry, statements
@@ -158,6 +160,59 @@ def test_a_migration_killed_at_every_statement_resumes(databases: Databases, kin
     databases.drop(url)
 
 
+def add_operation(url: str) -> None:
+    """Into a registry of revision 0004."""
+    engine = _engine(url)
+    with engine.connect() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO operations (op_id, table_id, kind, state, app_id, batch_id, result, lease_until, created_at, updated_at) "
+                "VALUES ('00000000000000000000000000000001', 1, 'insert', 'registered', 'job', 7, '{}', 1, 2, 3)"
+            )
+        )
+    engine.dispose()
+
+
+def test_index_builds_are_announced_and_operations_keep_their_columns(empty_url: str) -> None:
+    fill(empty_url, "0003")
+    upgrade(empty_url, "0004")
+    add_operation(empty_url)
+    heard: list[str] = []
+
+    assert migrate_registry(empty_url, report=heard.append) == ["0005"]
+
+    assert heard[0] == "building index table_files_added_group"
+    assert heard[1].startswith("built index table_files_added_group in ")
+    assert [line.split(" in ")[0] for line in heard[2:]] == [
+        "building index table_files_removed_group",
+        "built index table_files_removed_group",
+    ]
+    with closing(open_registry(empty_url)) as registry:
+        assert registry.query("SELECT table_id, app_id, batch_id, query_id, result, lease_until, updated_at FROM operations") == [
+            (1, "job", 7, None, "{}", 1, 3)
+        ]
+
+
+def test_an_index_that_an_interrupted_build_left_invalid_is_built_again(databases: Databases) -> None:
+    url = databases.new_empty("postgresql")
+    fill(url, "0003")
+    upgrade(url, "0004")
+    engine = _engine(url)
+    with engine.connect() as connection:
+        with pytest.raises(IntegrityError):  # a unique build over equal values fails, and leaves its index behind
+            connection.exec_driver_sql("CREATE UNIQUE INDEX CONCURRENTLY table_files_added_group ON table_files (table_id)")
+        left = connection.exec_driver_sql(
+            "SELECT indisvalid FROM pg_index WHERE indexrelid = 'table_files_added_group'::regclass"
+        ).scalar_one()
+    engine.dispose()
+    assert left is False
+
+    migrate_registry(url)
+
+    assert describe(url) == describe(databases.new("postgresql"))
+    databases.drop(url)
+
+
 def test_a_newer_registry_is_refused_with_a_sentence_that_says_what_to_do(url: str) -> None:
     registry = Registry(open_backend(url))
     with registry.write() as tx:
@@ -175,7 +230,7 @@ def test_an_older_registry_migrates_itself_only_where_nobody_else_can_be_using_i
     if kind == "postgresql":
         with pytest.raises(RegistryOlderError, match="lakebed migrate"):
             open_registry(empty_url)
-        assert list_pending(empty_url) == ["0004"]
+        assert list_pending(empty_url) == ["0004", "0005"]
     else:
         open_registry(empty_url).close()
         assert list_pending(empty_url) == []

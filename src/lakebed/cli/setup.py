@@ -64,7 +64,7 @@ def migrate(registry: Url = URL, *, dry_run: DryRun = False, as_json: AsJson = F
     from lakebed.registry.migrate import list_pending, migrate_registry  # noqa: PLC0415 - brings Alembic
 
     with errors():
-        applied = list_pending(registry) if dry_run else migrate_registry(registry)
+        applied = list_pending(registry) if dry_run else migrate_registry(registry, report=err().print)
     if as_json:
         print_json({"dry_run": dry_run, "revisions": applied})
     elif applied:

@@ -20,7 +20,7 @@ from lakebed.registry.engine import Registry, parse_url
 from lakebed.registry.sqlite import SqliteBackend
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from sqlalchemy import Engine
 
@@ -40,17 +40,20 @@ def list_pending(url: str) -> list[str]:
         registry.close()
 
 
-def migrate_registry(url: str, *, to: str = HEAD) -> list[str]:
-    """Apply what is pending, as the only migrating process; the revisions applied. A second run applies nothing."""
+def migrate_registry(url: str, *, to: str = HEAD, report: Callable[[str], None] | None = None) -> list[str]:
+    """Apply what is pending, as the only migrating process; the revisions applied. A second run applies nothing.
+
+    `report` is called with a sentence before and after each step that may take long.
+    """
     pending = [revision for revision in list_pending(url) if revision <= to]
     if pending:
         with _alone(url):
-            upgrade(url, to)
+            upgrade(url, to, report=report)
     return pending
 
 
-def upgrade(url: str, to: str) -> None:
-    config = Config()
+def upgrade(url: str, to: str, *, report: Callable[[str], None] | None = None) -> None:
+    config = Config(attributes={"report": report})
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     script = ScriptDirectory.from_config(config)
     engine = _engine(url)
@@ -88,6 +91,8 @@ def _alone(url: str) -> Iterator[None]:
     try:
         backend.begin_write(connection, ())
         connection.run(f"SELECT pg_advisory_xact_lock({_MIGRATE_LOCK})")
+        # it waits while indexes are built; and a statement without a snapshot must come last, or a concurrent build waits for this transaction
+        connection.run("SET LOCAL idle_in_transaction_session_timeout = 0")
         yield
     finally:
         backend.rollback(connection)

@@ -192,6 +192,9 @@ TABLE_FILES = Table(
     Index("table_files_live", "table_id", "partition_path", "schema_hash", "file_path", "retired_seq", **_where("retired_seq IS NULL")),
     # retired files stay in it until their rows go: sealing looks at few of them, and retiring need not touch it
     Index("table_files_pending", "table_id", **_where("added_group IS NULL")),
+    # a commit to Iceberg reads the files of its own step, not those of the whole lake
+    Index("table_files_added_group", "table_id", "added_group", **_where("added_group IS NOT NULL")),
+    Index("table_files_removed_group", "table_id", "removed_group", **_where("removed_group IS NOT NULL")),
 )
 
 PARTITION_METADATA = Table(
@@ -229,6 +232,41 @@ FILE_RANGES = Table(
     _int("level"),
     _int("prefix"),
     Index("file_ranges_bin", "scope", "level", "prefix"),
+)
+
+# what an adoption or an import did not register, and a person has yet to look at: never an orphan
+LEFT_OUT_FILES = Table(
+    "left_out_files",
+    METADATA,
+    Column("file_path", Text, primary_key=True),
+    _int("file_size"),
+    _int("table_id"),
+    _text("source"),
+    _text("reason"),
+    _int("recorded_at"),
+    sqlite_with_rowid=False,
+)
+
+# the kind of change behind a group that was not sealed from pending files: only a rewrite leaves the rows as they were
+TABLE_GROUPS = Table(
+    "table_groups",
+    METADATA,
+    Column("table_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("group_no", BigInteger, primary_key=True, autoincrement=False),
+    _text("kind"),
+    sqlite_with_rowid=False,
+)
+
+# which version of a table served from a journal number on: the schema that reading as of that number gives
+SERVING_HISTORY = Table(
+    "serving_history",
+    METADATA,
+    Column("table_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    _int("schema_version"),
+    _int("group_no"),
+    _int("at"),
+    sqlite_with_rowid=False,
 )
 
 TABLE_STATS = Table(
@@ -294,6 +332,7 @@ OPERATIONS = Table(
     _maybe_text("mode"),
     _maybe_text("app_id"),
     _maybe_int("batch_id"),
+    _maybe_text("query_id"),  # of the streaming query, that is of its checkpoint
     _maybe_text("result"),
     _int("lease_until"),
     _maybe_text("error"),

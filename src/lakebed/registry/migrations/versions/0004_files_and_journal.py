@@ -16,8 +16,7 @@ from sqlalchemy import text
 from lakebed.core.errors import RefusedError
 from lakebed.core.times import TimeRange
 from lakebed.registry.journal_ddl import hash_triggers
-from lakebed.registry.migrations.steps import BATCH, has_table, read_frozen, transaction
-from lakebed.registry.postgres import split_script
+from lakebed.registry.migrations.steps import BATCH, has_table, read_frozen, run_script, transaction
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -125,7 +124,7 @@ def _set_aside(bind: Connection, dialect: Dialect) -> None:
             for table in _OLD:
                 _rename_constraints(bind, f"old_{table}")
         for ddl in read_frozen(revision, dialect)["tables"].values():
-            _run_script(bind, ddl, dialect)
+            run_script(bind, ddl)
         for statement in (_TABLES, _SEQ, _VERSIONS, _SCOPES):
             bind.execute(statement, {"first": _FIRST} if statement is _SEQ else {})
         if dialect == "postgresql":
@@ -174,18 +173,13 @@ def _finish(bind: Connection, dialect: Dialect) -> None:
         bind.exec_driver_sql("UPDATE table_seq SET last_id = last_id + 1")
         made = read_frozen(revision, dialect)["triggers"]
         for ddl in made.values():
-            _run_script(bind, ddl, dialect)
+            run_script(bind, ddl)
         facts = text("INSERT INTO registry_facts (key, value) VALUES (:key, :value)")
         bind.execute(facts, {"key": "trigger_hash", "value": hash_triggers(made)})
         identity = hashlib.sha256(repr(bind.execute(text("SELECT min(created_at), count(*) FROM tables")).first()).encode()).hexdigest()
         bind.execute(facts, {"key": "registry_id", "value": identity[:32]})
         for table in _OLD:
             bind.exec_driver_sql(f"DROP TABLE old_{table}")
-
-
-def _run_script(bind: Connection, ddl: str, dialect: Dialect) -> None:
-    for part in [ddl] if dialect == "sqlite" else split_script(ddl):
-        bind.exec_driver_sql(part.replace("%", "%%") if dialect == "postgresql" else part)
 
 
 def _rename_constraints(bind: Connection, table: str) -> None:
