@@ -190,8 +190,10 @@ class SqliteBackend:
         try:
             raw.execute("COMMIT")
         except sqlite3.Error as exc:
-            if raw.in_transaction:  # refused before anything was written: full disk, lock of another program
+            if raw.in_transaction:  # refused before anything was written: lock of another program
                 raw.execute("ROLLBACK")
+                translate(exc, self.shown_url)
+            if _was_rolled_back(exc):
                 translate(exc, self.shown_url)
             raise CommitUnknownError from exc
         finally:
@@ -290,6 +292,12 @@ def find_mount_kind(mounts: str, where: str) -> str:
 
 _READ_ONLY = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _was_rolled_back(exc: sqlite3.Error) -> bool:
+    """A COMMIT that could not write its last page to the WAL has rolled back by itself; after a failed sync the outcome is open."""
+    code = getattr(exc, "sqlite_errorcode", 0)
+    return code & 0xFF == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_WRITE
 
 
 def translate(exc: sqlite3.Error, where: str) -> NoReturn:
