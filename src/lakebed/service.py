@@ -23,6 +23,7 @@ from lakebed.iceberg.dropping import forget_dropped
 from lakebed.maintenance.leading import Leading
 from lakebed.maintenance.runner import Runner
 from lakebed.maintenance.schedule import make_schedule
+from lakebed.maintenance.threads import RepeatingThread
 from lakebed.maintenance.workplace import Workplace
 from lakebed.monitoring.logs import hide_deep
 from lakebed.monitoring.metrics import Metrics
@@ -85,7 +86,9 @@ class Service:
     ) -> None:
         self._registry, self._storage, self.role = registry, storage, role
         self.owner = make_owner(role)
-        self.metrics = Metrics(registry, status=self.status, compactor=self._measure_compactor, runner=lambda: self.runner)
+        self.metrics = Metrics(
+            registry, status=self.status, compactor=self._measure_compactor, runner=lambda: self.runner, threads=lambda: self.threads
+        )
         self.runner = None if upkeep is None else self._make_runner(upkeep, engines)
         self._catalog = open_catalog(registry, storage)
         self.snapshotter = Snapshotter(registry, expires=role == "full")
@@ -105,7 +108,7 @@ class Service:
         self.astha = Astha(registry, components, owner=self.owner, options=options)
         self._leading = Leading(registry, self.astha, owner=self.owner, is_whole=role == "full")
         self._done = threading.Event()
-        self._ticker = threading.Thread(target=self._tick, name="lakebed-ticker", daemon=True)
+        self._ticker = RepeatingThread("ticker", self._tick, pace_s=_TICK_S, stopping=self._done)
 
     def start(self) -> None:
         """Running, or standing by for the process that is."""
@@ -123,8 +126,7 @@ class Service:
         ended = self.runner is None or self.runner.stop(timeout_s / 2)
         if self.compactor is not None:
             self.compactor.stop(max(1.0, deadline - time.monotonic()))
-        if self._ticker.ident is not None:
-            self._ticker.join(max(1.0, deadline - time.monotonic()))
+        self._ticker.join(max(1.0, deadline - time.monotonic()))
         self.astha.stop(max(1.0, deadline - time.monotonic()))
         self._catalog.close()
         return ended
@@ -157,13 +159,21 @@ class Service:
 
     def find_unreadiness(self) -> str:
         """Why nobody should count on this process now; empty when it is active, or stands by for one that is."""
-        if problem := self.find_sickness():
+        if problem := self.find_sickness() or self._find_dead_thread():
             return problem
         try:
             holder = find_holder(self._registry, "astha")
         except LakebedError as exc:
             return f"{exc.code}: {exc}"
         return "" if self.astha.is_active or (holder is not None and holder != self.owner) else "nobody holds the lease yet"
+
+    @property
+    def threads(self) -> tuple[RepeatingThread, ...]:
+        """What repeats itself beside Astha and the compactor."""
+        return (self._ticker, *(() if self.runner is None else self.runner.threads))
+
+    def _find_dead_thread(self) -> str:
+        return next((thread.problem for thread in self.threads if thread.problem), "")
 
     def to_metrics(self) -> bytes:
         return self.metrics.to_text()
@@ -212,10 +222,6 @@ class Service:
         return swept
 
     def _tick(self) -> None:
-        while not self._done.wait(_TICK_S):
-            try:
-                self._leading.tick()
-                if self.astha.is_active:
-                    self.snapshotter.tick()
-            except LakebedError as exc:  # the next tick tries again; what is broken for good shows in the component's health
-                logger.warning("a tick of the snapshotter failed", extra={"action": "tick", "reason": str(exc)})
+        self._leading.tick()
+        if self.astha.is_active:
+            self.snapshotter.tick()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from lakebed.core.tasks import Task
 from lakebed.maintenance.reports import Report, StoppedError
 from lakebed.maintenance.schedule import Due, due_tasks, first_windows
 from lakebed.maintenance.tasks import TASKS
+from lakebed.maintenance.threads import RepeatingThread
 from lakebed.maintenance.views import carry_out_request
 from lakebed.registry.operations import list_expired_operations
 from lakebed.registry.schedules import (
@@ -74,29 +76,25 @@ class Runner:
     ) -> None:
         self._stopping = threading.Event()
         self._place = replace(place, cancelled=self._stopping.is_set)
-        self._tasks, self.schedule, self._lease, self._on_report, self._look_s = tasks, schedule, lease, on_report, look_s
+        self._tasks, self.schedule, self._lease, self._on_report = tasks, schedule, lease, on_report
         self._guard, self._settling = threading.Lock(), threading.Lock()
         self._must_recover = False
         self._tallies: dict[str, TaskTally] = {}
         self._own: set[int] = set()
         self._epoch: int | None = None
-        lanes = {"upkeep": set(Task) - _BUILDING, "views": set(_BUILDING)}
-        self._threads = [
-            threading.Thread(target=self._work, args=(name, tasks), name=f"lakebed-{name}", daemon=True) for name, tasks in lanes.items()
-        ]
+        bodies = {"upkeep": lambda: self._work(frozenset(Task) - _BUILDING), "views": self._work_on_views}
+        self.threads = tuple(RepeatingThread(name, body, pace_s=look_s, stopping=self._stopping) for name, body in bodies.items())
 
     def start(self) -> None:
-        for thread in self._threads:
+        for thread in self.threads:
             thread.start()
 
     def stop(self, timeout_s: float) -> bool:
         """Whether every task under way has ended within the timeout; one that has not is taken up by the next process."""
         self._stopping.set()
         deadline = time.monotonic() + timeout_s
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        ended = [thread.join(deadline - time.monotonic()) for thread in self.threads]
+        return all(ended)
 
     def tallies(self) -> dict[str, TaskTally]:
         """By task, and under `requested` what somebody asked for."""
@@ -128,16 +126,14 @@ class Runner:
 
     # -- one thread each ----------------------------------------------------------------------
 
-    def _work(self, name: str, tasks: set[Task]) -> None:
-        while not self._stopping.wait(self._look_s):
-            try:
-                self.run_due(frozenset(tasks))
-                if name == "views":
-                    self.run_requested()
-            except StoppedError:
-                return
-            except LakebedError as exc:  # the registry is away, or the lease: the next look tells
-                logger.warning("maintenance has to wait", extra={"action": "maintenance", "code": exc.code, "reason": str(exc)})
+    def _work(self, tasks: frozenset[Task]) -> None:
+        with suppress(StoppedError):  # then the thread ends by itself
+            self.run_due(tasks)
+
+    def _work_on_views(self) -> None:
+        self._work(_BUILDING)
+        with suppress(StoppedError):
+            self.run_requested()
 
     def _settle_in(self, lease: Lease) -> None:
         """Once per lease: what the holder before left open is not running any more, and writers may have died with it."""

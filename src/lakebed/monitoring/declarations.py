@@ -30,6 +30,9 @@ ACTIVE = _gauge("active", "1 while this process runs the components and the task
 REGISTRY_UP = _gauge("registry_up", "1 when the registry answered this question")
 RESTARTS = _counter("astha_restarts", "Incarnations of Astha that ended because something broke")
 
+THREAD_RESTARTS = _counter("thread_restarts", "Unexpected errors of a thread of the service; it goes on after each", "thread")
+THREAD_DOWN = _gauge("thread_down", "1 while a thread of the service fails again and again", "thread")
+
 BEHIND = _gauge("component_behind", "Changes that a component has not handled yet, over all tables", "component")
 WELL = _gauge("component_well", "1 when the component's last health check was answered well", "component")
 BREAKER = _gauge("component_breaker", "1 for the state that the component's breaker is in", "component", "state")

@@ -17,7 +17,7 @@ from lakebed.monitoring import declarations as d
 from lakebed.registry.figures import read_figures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from prometheus_client import Metric as Family
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lakebed.components.compactor import CompactorMetrics
     from lakebed.maintenance.reports import Report
     from lakebed.maintenance.runner import Runner
+    from lakebed.maintenance.threads import RepeatingThread
     from lakebed.monitoring.declarations import Metric
     from lakebed.registry.engine import Registry
     from lakebed.registry.figures import LakeFigures
@@ -36,7 +37,7 @@ Sample = tuple[tuple[str, ...], float]
 
 
 class Metrics:
-    """`status`, `compactor` and `runner` are asked on each reading; commits and reports of tasks are told as they happen."""
+    """`status`, `compactor`, `runner` and `threads` are asked on each reading; commits and reports of tasks are told as they happen."""
 
     def __init__(
         self,
@@ -45,8 +46,9 @@ class Metrics:
         status: Callable[[], AsthaStatus],
         compactor: Callable[[], CompactorMetrics | None],
         runner: Callable[[], Runner | None],
+        threads: Callable[[], Sequence[RepeatingThread]] = tuple,
     ) -> None:
-        self._registry, self._status, self._compactor, self._runner = registry, status, compactor, runner
+        self._registry, self._status, self._compactor, self._runner, self._threads = registry, status, compactor, runner, threads
         self._own = CollectorRegistry(auto_describe=False)
         commit = d.COMMIT_SECONDS
         self._commits = Histogram(commit.name, commit.help, buckets=_BUCKETS, registry=self._own)
@@ -89,6 +91,8 @@ class Metrics:
         status = self._status()
         yield _family(d.ACTIVE, [((), float(status.active))])
         yield _family(d.RESTARTS, [((), status.restarts)])
+        yield _family(d.THREAD_RESTARTS, [((thread.name,), thread.restarts) for thread in self._threads()])
+        yield _family(d.THREAD_DOWN, [((thread.name,), float(bool(thread.problem))) for thread in self._threads()])
         states = [((str(c.component), str(state)), float(c.breaker is state)) for c in status.components for state in BreakerState]
         yield _family(d.BREAKER, states)
         yield _family(d.WELL, [((str(c.component),), float(c.well)) for c in status.components])
