@@ -29,7 +29,8 @@ from lakebed.monitoring.logs import hide_deep
 from lakebed.monitoring.metrics import Metrics
 from lakebed.monitoring.status import describe_astha, describe_tasks
 from lakebed.registry.lake_tables import list_tables
-from lakebed.registry.leases import find_holder, make_owner
+from lakebed.registry.leases import find_holder
+from lakebed.registry.processes import make_owner
 from lakebed.registry.schedules import find_lake_id
 from lakebed.registry.waiting import wait_for_group, wait_until_published
 

@@ -16,7 +16,8 @@ from lakebed.iceberg.catalog import CATALOG_NAME, LakeCatalog, open_catalog
 from lakebed.iceberg.committer import Committer
 from lakebed.registry.create import open_backend
 from lakebed.registry.engine import Registry
-from lakebed.registry.leases import acquire_lease, make_owner
+from lakebed.registry.leases import acquire_lease
+from lakebed.registry.processes import make_owner
 from lakebed.registry.snapshots import list_snapshots
 from lakebed.testing import SteppedBackend, Steps
 

@@ -22,8 +22,9 @@ from lakebed.maintenance.schedule import make_schedule
 from lakebed.maintenance.tasks import TASKS
 from lakebed.maintenance.workplace import Workplace
 from lakebed.registry.lake_tables import TableSpec, create_table, set_properties
-from lakebed.registry.leases import acquire_lease, make_owner, release_lease
+from lakebed.registry.leases import acquire_lease, release_lease
 from lakebed.registry.operations import open_operation
+from lakebed.registry.processes import make_owner
 from lakebed.registry.publish import publish_partition
 from lakebed.registry.runs import Run, add_run, finish_run, list_runs
 from lakebed.registry.schedules import begin_requested, begin_window, list_requested, read_windows

@@ -22,7 +22,6 @@ from serving import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from lakebed.registry.connection import Rows
@@ -42,9 +41,11 @@ class DefectiveRegistry(Registry):
         self._fail()
         return super().query(sql, params)
 
-    def read(self) -> AbstractContextManager[Reader]:
+    @contextmanager
+    def read(self) -> Iterator[Reader]:
         self._fail()
-        return super().read()
+        with super().read() as reader:
+            yield reader
 
     def _fail(self) -> None:
         if threading.current_thread().name == self.failing:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,14 +23,14 @@ from lakebed.registry.leases import (
     acquire_lease,
     end_reading,
     hold_for_reading,
-    make_owner,
     release_lease,
     renew_lease,
     require_epoch,
 )
+from lakebed.registry.processes import make_owner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from lakebed.registry.engine import Registry
     from lakebed.testing import FixedClock
@@ -112,10 +114,34 @@ def test_releasing_a_lease_that_was_lost_leaves_the_new_holder_alone(timed_regis
     assert logical_dump(timed_registry) == before
 
 
+_NAMED = "import os\nfrom lakebed.registry.processes import make_owner\nprint(os.getpid(), make_owner('updater'), flush=True)\ninput()"
+
+
+@contextmanager
+def named_process(*prefix: str) -> Iterator[tuple[int, str]]:
+    """A process that says how it names itself, alive until the block ends."""
+    command = [*prefix, sys.executable, "-c", _NAMED]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        pid, owner = process.stdout.readline().split()
+        yield int(pid), owner
+        process.communicate("\n")
+
+
 def test_a_dead_process_of_this_host_loses_its_lease_at_once(registry: Registry) -> None:
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    acquire(registry, f"{socket.gethostname()}/{gone.pid}/updater")
+    with named_process() as (_, owner):
+        acquire(registry, owner)
+        with pytest.raises(LeaseHeldError):
+            acquire(registry, make_owner("updater"))
+
+    assert acquire(registry, make_owner("updater")).epoch == 2
+
+
+def test_a_process_that_has_the_id_of_a_dead_one_does_not_keep_its_lease(registry: Registry) -> None:
+    host, process, label = make_owner("updater").split("/")
+    pid, _, identity = process.partition("@")
+    _, _, space = identity.partition(".")
+    acquire(registry, f"{host}/{pid}@1.{space}/{label}")
 
     assert acquire(registry, make_owner("updater")).epoch == 2
 
@@ -124,19 +150,40 @@ def test_a_living_process_of_this_host_and_any_of_another_keep_theirs(registry: 
     acquire(registry, make_owner("updater"))
     with pytest.raises(LeaseHeldError):
         acquire(registry, "elsewhere/2/updater")
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
+    with named_process() as (_, owner):
+        pass
 
-    acquire_lease(registry, "other", owner=f"another-host/{gone.pid}/updater")
+    acquire_lease(registry, "other", owner=f"another-host/{owner.partition('/')[2]}")
     with pytest.raises(LeaseHeldError):
         acquire_lease(registry, "other", owner=make_owner("updater"))
+
+
+def test_a_process_in_another_namespace_of_ids_keeps_its_lease_though_the_host_has_the_same_name(registry: Registry) -> None:
+    prefix = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")
+    if shutil.which("unshare") is None or subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this system lets nobody make a namespace of process ids")
+    with named_process(*prefix) as (pid, owner):
+        assert pid < 10
+        assert owner.partition("/")[0] == socket.gethostname()
+        acquire(registry, owner)
+        with pytest.raises(LeaseHeldError):
+            acquire(registry, make_owner("updater"))
+
+
+@pytest.mark.parametrize("owner", ["{host}/999999999/updater", "{host}/999999999@5.4026531836.another-boot/updater", "{host}/x/updater"])
+def test_a_holder_of_which_nothing_is_proven_keeps_its_lease_until_it_expires(registry: Registry, owner: str) -> None:
+    acquire(registry, owner.format(host=socket.gethostname()))
+
+    with pytest.raises(LeaseHeldError):
+        acquire(registry, make_owner("updater"))
 
 
 _FROZEN = """
 import os, signal, sys
 from lakebed.core.errors import LeaseLostError
 from lakebed.registry.create import open_registry
-from lakebed.registry.leases import acquire_lease, make_owner, require_epoch
+from lakebed.registry.leases import acquire_lease, require_epoch
+from lakebed.registry.processes import make_owner
 registry = open_registry(sys.argv[1])
 lease = acquire_lease(registry, "committer/shop.orders", owner=make_owner("frozen"), ttl_us=100_000)
 print("held", flush=True)

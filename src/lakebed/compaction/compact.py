@@ -14,7 +14,7 @@ from lakebed.compaction.swapping import SwappedRun, never, swap
 from lakebed.core.compaction import Reason
 from lakebed.core.errors import ConflictError, RunNotFoundError
 from lakebed.core.names import TableName
-from lakebed.registry.leases import make_owner
+from lakebed.registry.processes import make_owner
 from lakebed.registry.runs import add_run, finish_run
 from lakebed.registry.small_files import COMPACT, close_dead_runs
 

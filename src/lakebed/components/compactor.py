@@ -15,7 +15,7 @@ from lakebed.core.errors import InvalidValueError, LakebedError, UnavailableErro
 from lakebed.core.events import SUBSCRIPTIONS, Component, Operation
 from lakebed.core.names import TableName
 from lakebed.core.rows import TableFiles, TableStats
-from lakebed.registry.leases import make_owner
+from lakebed.registry.processes import make_owner
 from lakebed.registry.sealing import read_mark
 from lakebed.registry.small_files import count_small_files, find_name, has_json
 

@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import LakebedError
-from lakebed.registry.leases import end_reading, hold_for_reading, make_owner
+from lakebed.registry.leases import end_reading, hold_for_reading
+from lakebed.registry.processes import make_owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import InvalidNameError, LeaseHeldError, LeaseLostError
+from lakebed.registry.processes import is_dead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 DEFAULT_TTL_US = 10 * 1_000_000
 _NAME = re.compile(r"[a-z0-9][a-z0-9_./:-]{0,199}", re.ASCII)
-_OWNER = re.compile(r"(?P<host>[^/]+)/(?P<pid>\d+)/.*")
 _FIND = "SELECT owner, epoch, expires_at FROM leases WHERE name = :name"
 _INSERT = """INSERT INTO leases (name, kind, owner, epoch, expires_at, acquired_at) VALUES (:name, :kind, :owner, 1, :expires, :now)
 ON CONFLICT (name) DO NOTHING"""
@@ -40,20 +38,15 @@ class Lease:
     expires_at: int
 
 
-def make_owner(label: str) -> str:
-    """Tells host, process and purpose, so that a dead holder on the same host can be recognised."""
-    return f"{socket.gethostname()}/{os.getpid()}/{label}"
-
-
 def acquire_lease(registry: Registry, name: str, *, owner: str, ttl_us: int = DEFAULT_TTL_US) -> Lease:
-    """Become the owner if the lease is free, expired, or its holder is a dead process of this host; each grant raises the epoch."""
+    """Become the owner if the lease is free, expired, or its holder is proven dead; each grant raises the epoch."""
     _require_lease_name(name)
     with registry.write() as tx:
         expires = tx.now + ttl_us
         if tx.run(_INSERT, {"name": name, "kind": "exclusive", "owner": owner, "expires": expires, "now": tx.now}) == 1:
             return Lease(name=name, owner=owner, epoch=1, expires_at=expires)
         holder, epoch, until = tx.query(_locking(_FIND, tx), {"name": name})[0]
-        if until > tx.now and not _is_dead(holder):
+        if until > tx.now and not is_dead(holder):
             raise LeaseHeldError(name, owner=holder)
         tx.run(_TAKE, {"name": name, "owner": owner, "epoch": epoch, "expires": expires, "now": tx.now})
     return Lease(name=name, owner=owner, epoch=epoch + 1, expires_at=expires)
@@ -62,7 +55,7 @@ def acquire_lease(registry: Registry, name: str, *, owner: str, ttl_us: int = DE
 def find_holder(registry: Registry, name: str) -> str | None:
     """Who holds the lease now; None when nobody alive does."""
     rows = registry.query(_FIND, {"name": name})
-    return None if not rows or rows[0][2] <= registry.now() or _is_dead(rows[0][0]) else str(rows[0][0])
+    return None if not rows or rows[0][2] <= registry.now() or is_dead(rows[0][0]) else str(rows[0][0])
 
 
 def renew_lease(registry: Registry, lease: Lease, *, ttl_us: int = DEFAULT_TTL_US) -> Lease:
@@ -120,16 +113,3 @@ def _locking(sql: str, tx: Transaction) -> str:
 def _require_lease_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise InvalidNameError("lease", name, reason="use lower-case letters, digits and _ . / : -")
-
-
-def _is_dead(owner: str) -> bool:
-    found = _OWNER.fullmatch(owner)
-    if found is None or found["host"] != socket.gethostname():
-        return False
-    try:
-        os.kill(int(found["pid"]), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
