@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 import stat
 import subprocess
 import sys
 import threading
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -145,3 +148,31 @@ def test_the_lock_file_is_private(path: Path) -> None:
         os.umask(old)
 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_the_message_names_the_process_that_holds_the_lock_and_since_when(path: Path) -> None:
+    before = datetime.now(UTC).replace(microsecond=0)
+    with held_elsewhere(path) as holder, closing(FileLock(path, timeout_s=0.05)) as lock, pytest.raises(RegistryLockedError) as caught:
+        lock.acquire()
+
+    found = re.match(r"process (\d+) on (\S+), a writer since (\S+), held .* end it and retry", str(caught.value))
+    assert found is not None
+    assert (int(found[1]), found[2]) == (holder.pid, socket.gethostname())
+    assert before <= datetime.fromisoformat(found[3]) <= datetime.now(UTC)
+
+
+def test_a_thread_of_the_same_process_is_named_too(path: Path) -> None:
+    with closing(FileLock(path, timeout_s=0.05)) as lock:
+        lock.acquire()
+        caught: list[str] = []
+
+        def wait() -> None:
+            try:
+                lock.acquire()
+            except RegistryLockedError as exc:
+                caught.append(str(exc))
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        waiter.join()
+    assert caught[0].startswith(f"process {os.getpid()} on ")

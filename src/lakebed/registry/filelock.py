@@ -5,17 +5,21 @@ from __future__ import annotations
 import fcntl
 import os
 import random
+import socket
 import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import LakebedError, RegistryLockedError, RegistryReadOnlyError, RegistryUnavailableError
+from lakebed.core.times import from_micros
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
+_HOST = socket.gethostname()
+_NOTE_BYTES = 128
 _PACE_S = 0.002  # a longer one favours the last holder, whose pages are still at hand: faster, but less fair
 _SLOW_PACE_S = 0.01
 _PATIENCE_S = 2.0  # a holder that takes longer is not in the middle of a registration
@@ -41,7 +45,7 @@ class FileLock:
         except BaseException:
             self._threads.release()
             raise
-        self._holder = threading.get_ident()
+        self._note_holder(self._fd)
 
     def try_acquire(self) -> bool:
         """Whether it was free, without waiting and without an error."""
@@ -50,7 +54,7 @@ class FileLock:
         with suppress(LakebedError):
             self._fd = self._open() if self._fd is None else self._fd
             if _try_lock(self._fd):
-                self._holder = threading.get_ident()
+                self._note_holder(self._fd)
                 return True
         self._threads.release()
         return False
@@ -89,9 +93,23 @@ class FileLock:
             pace = _PACE_S if waited < _PATIENCE_S else _SLOW_PACE_S
             time.sleep(pace * (0.5 + random.random()))  # noqa: S311 - to keep the waiters out of step, not to keep a secret
 
+    def _note_holder(self, fd: int) -> None:
+        """In the lock file, for whoever waits in vain; what it says is true only while the lock is held."""
+        self._holder = threading.get_ident()
+        with suppress(OSError):  # a full disk must not keep a writer out
+            os.pwrite(fd, f"{os.getpid()} {time.time_ns() // 1000} {_HOST}".ljust(_NOTE_BYTES).encode()[:_NOTE_BYTES], 0)
+
     def _timed_out(self) -> RegistryLockedError:
-        message = f"another writer held {self._path} for more than {self._timeout_s:.0f} s: find it (it may be stopped) and retry"
+        holder = self._describe_holder()
+        message = f"{holder} held {self._path} for more than {self._timeout_s:.0f} s: find out why (it may be stopped), end it and retry"
         return RegistryLockedError(message)
+
+    def _describe_holder(self) -> str:
+        try:
+            pid, since, host = self._path.read_text(errors="replace").split(maxsplit=2)
+            return f"process {int(pid)} on {host.strip()}, a writer since {from_micros(int(since)).isoformat(timespec='seconds')},"
+        except (OSError, ValueError, OverflowError):
+            return "another writer"
 
 
 def _try_lock(fd: int) -> bool:
