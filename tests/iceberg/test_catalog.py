@@ -120,3 +120,16 @@ def test_a_registry_with_its_catalog_opens_again(ice: IceLake, url: str) -> None
     with closing(open_registry(url)) as registry, closing(open_catalog(registry, ice.lake.storage)) as catalog:
         assert catalog.load_table("shop.orders").scan().to_arrow().num_rows > 0
         catalog.ping()
+
+
+def test_a_closed_catalog_keeps_no_descriptor(lake: Lake) -> None:
+    """Maintenance opens one every few seconds for as long as the service runs."""
+
+    def use_one() -> int:
+        with closing(open_catalog(lake.registry, lake.storage)) as catalog:
+            catalog.raise_fence(ORDERS)
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = use_one()
+
+    assert [use_one() for _ in range(5)] == [before] * 5

@@ -126,6 +126,7 @@ class LakeCatalog(SqlCatalog):
             return
         with _held(self._lock):
             self.engine.dispose()
+        self._lock.close()
 
     def _move(self, connection: Connection, params: dict[str, Any], *, force: bool) -> bool:
         connection.execute(text(_ADD_NAMESPACE), {"catalog": params["catalog"], "namespace": params["namespace"]})
