@@ -6,15 +6,21 @@ footers in one would hold the registry for as long as it takes. Every step can r
 
 from __future__ import annotations
 
+import sqlite3
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psycopg
 from alembic.config import Config
 from alembic.runtime.environment import EnvironmentContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, pool
+from sqlalchemy.exc import DBAPIError
 
+from lakebed.core.errors import StorageFullError
+from lakebed.core.secrets import hide_secrets
+from lakebed.registry import postgres, sqlite
 from lakebed.registry.create import HEAD, REVISIONS, find_revision, open_backend, require_known
 from lakebed.registry.engine import Registry, parse_url
 from lakebed.registry.sqlite import SqliteBackend
@@ -47,7 +53,7 @@ def migrate_registry(url: str, *, to: str = HEAD, report: Callable[[str], None] 
     """
     pending = [revision for revision in list_pending(url) if revision <= to]
     if pending:
-        with _alone(url):
+        with _alone(url), _translated(url):
             upgrade(url, to, report=report)
     return pending
 
@@ -63,6 +69,29 @@ def upgrade(url: str, to: str, *, report: Callable[[str], None] | None = None) -
             env.run_migrations()
     finally:
         engine.dispose()
+
+
+@contextmanager
+def _translated(url: str) -> Iterator[None]:
+    """The registry's own errors: what was done stays, and the next run continues from there."""
+    try:
+        yield
+    except DBAPIError as exc:
+        _translate(exc, hide_secrets(url))
+        raise
+
+
+def _translate(exc: DBAPIError, where: str) -> None:
+    try:
+        if isinstance(exc.orig, sqlite3.Error):
+            sqlite.translate(exc.orig, where)
+        if isinstance(exc.orig, psycopg.Error):
+            postgres.translate(exc.orig, where)
+    except StorageFullError as full:
+        message = (
+            f"no room is left on the disk of {where}: free some and run `lakebed migrate` again, which continues where this run stopped"
+        )
+        raise StorageFullError(message) from full
 
 
 def _engine(url: str) -> Engine:

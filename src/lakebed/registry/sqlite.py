@@ -310,7 +310,7 @@ def translate(exc: sqlite3.Error, where: str) -> NoReturn:
         raise RegistryLockedError(message) from exc
     if code in _READ_ONLY:
         raise RegistryReadOnlyError(where) from exc
-    if code == sqlite3.SQLITE_FULL:
+    if code == sqlite3.SQLITE_FULL or getattr(exc, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHMSIZE:
         message = f"no room is left on the disk of {where}: free some and retry; nothing was changed"
         raise StorageFullError(message) from exc
     if code in _CORRUPT:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alembic import op
 from sqlalchemy import inspect, text
+from sqlalchemy.exc import DBAPIError
 
 from lakebed.registry.postgres import split_script
 
@@ -33,10 +34,11 @@ def transaction(bind: Connection) -> Iterator[None]:
     bind.exec_driver_sql("BEGIN IMMEDIATE" if bind.dialect.name == "sqlite" else "BEGIN")
     try:
         yield
+        bind.exec_driver_sql("COMMIT")
     except BaseException:
-        bind.exec_driver_sql("ROLLBACK")
+        with suppress(DBAPIError):  # a full disk or a lost connection has rolled back already
+            bind.exec_driver_sql("ROLLBACK")
         raise
-    bind.exec_driver_sql("COMMIT")
 
 
 def read_frozen(revision: str, dialect: str) -> dict[str, dict[str, str]]:
