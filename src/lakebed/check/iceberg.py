@@ -32,7 +32,7 @@ _TABLES = "SELECT id, last_group, committed_group FROM tables WHERE dropped_at I
 _COMMITTED = "SELECT id, database, name FROM tables WHERE committed_group > 0 OR last_group > 0"
 _AT_GROUP = """SELECT file_path, row_count, file_size FROM table_files
 WHERE table_id = :id AND added_group <= :g AND (removed_group IS NULL OR removed_group > :g)"""
-_KNOWN = "SELECT file_path FROM table_files WHERE table_id = :id"
+_KNOWN = "SELECT file_path FROM table_files WHERE table_id = :id AND id >= (:id << 40) AND id < ((:id + 1) << 40)"
 _SNAPSHOTS = "SELECT snapshot_id FROM table_snapshots WHERE table_id = :id AND expired_at IS NULL"
 _ATTEMPTS = 5
 _SHOWN = 3

@@ -21,9 +21,12 @@ PENDING = """table_id = :table_id AND added_group IS NULL AND retired_seq IS NUL
 AND schema_hash IN (SELECT schema_hash FROM table_metadata WHERE table_id = :table_id AND standing IN ('serving', 'readable'))"""
 _AT_GROUP = f"""SELECT {_COLUMNS} FROM table_files f
 WHERE f.table_id = :table_id AND f.added_group <= :g AND (f.removed_group IS NULL OR f.removed_group > :g) ORDER BY f.id"""
+# Two halves that share no row, each led by its own index: an OR of the two would read every file of every table
 _BETWEEN = f"""SELECT {_COLUMNS} FROM table_files f
-WHERE f.table_id = :table_id AND ((f.added_group > :low AND f.added_group <= :high) OR (f.removed_group > :low AND f.removed_group <= :high))
-ORDER BY f.id"""
+WHERE f.table_id = :table_id AND f.added_group > :low AND f.added_group <= :high AND (f.removed_group IS NULL OR f.removed_group > :high)
+UNION ALL SELECT {_COLUMNS} FROM table_files f
+WHERE f.table_id = :table_id AND f.removed_group > :low AND f.removed_group <= :high AND f.added_group <= :low
+ORDER BY id"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +66,8 @@ def plan_step(reader: Registry | Reader | Transaction, table_id: int, *, since: 
         raise InvalidValueError(message)
     rows = [decode_row(TableFiles, row) for row in reader.query(_BETWEEN, {"table_id": table_id, "low": since, "high": until})]
     return GroupStep(
-        added=tuple(
-            f for f in rows if f.added_group is not None and f.added_group > since and (f.removed_group is None or f.removed_group > until)
-        ),
-        removed=tuple(f for f in rows if f.added_group is not None and f.added_group <= since and f.removed_group is not None),
+        added=tuple(f for f in rows if f.added_group is not None and f.added_group > since),
+        removed=tuple(f for f in rows if f.added_group is not None and f.added_group <= since),
     )
 
 

@@ -15,6 +15,7 @@ from lakebed.core.rows import TableFiles
 from lakebed.core.times import show, to_micros
 from lakebed.registry.journal import find_change
 from lakebed.registry.ranges import IS_FOUND, find_slot, position_of, scope_of
+from lakebed.registry.transaction import ID_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,9 @@ WHERE t.database = :database AND t.name = :name AND t.dropped_at IS NULL"""
 _HASHES = "SELECT schema_hash FROM table_metadata WHERE table_id = :table_id AND standing IN ('serving', 'readable')"
 _PATHS = {"sqlite": "group_concat(f.file_path, char(10))", "postgresql": "string_agg(f.file_path, chr(10))"}
 _LIVE = "f.retired_seq IS NULL"
+_OF_TABLE = "f.table_id = :table_id"
+# No index knows journal numbers or times, but the ids of one table are a range: files of other tables are not read
+_IN_RANGE = f"{_OF_TABLE} AND f.id >= (:table_id << {ID_BITS}) AND f.id < ((:table_id + 1) << {ID_BITS})"
 _AS_OF = "f.added_seq <= :as_of AND (f.retired_seq IS NULL OR f.retired_seq > :as_of)"
 _AT_GROUP = "f.added_group <= :as_of AND (f.removed_group IS NULL OR f.removed_group > :as_of)"
 # Null lower or upper: nothing is known, so the file stays
@@ -39,14 +43,14 @@ _WITHOUT_NULLS = "NOT EXISTS (SELECT 1 FROM file_columns c WHERE c.file_id = f.i
 _ONLY_NULLS = "NOT EXISTS (SELECT 1 FROM file_columns c WHERE c.file_id = f.id AND c.field_id = :null{n} AND c.null_count = c.value_count)"
 _INSTANCE = "EXISTS (SELECT 1 FROM partitions p WHERE p.id = f.partition_id AND p.view_instance_id = :instance)"
 _LIVE_PATHS = "SELECT partition_path FROM table_stats WHERE table_id = :table_id"
-_PAST_PATHS = "SELECT DISTINCT f.partition_path FROM table_files f WHERE f.table_id = :table_id"
+_PAST_PATHS = "SELECT DISTINCT f.partition_path FROM table_files f WHERE"
 _JSON = "SELECT file_path FROM table_files WHERE file_path IN (:paths*) AND file_type = 'json'"
 _EVENTS = """SELECT min(min_event_time), max(max_event_time) FROM partitions
 WHERE scope_id IN (SELECT id FROM partition_scopes WHERE table_id = :table_id AND schema_hash IN (:hashes*))"""
 _PARQUET = ".parquet"
-_NUMBER_AT = """SELECT max(n), (SELECT horizon_seq FROM table_seq WHERE table_id = :id)
-FROM (SELECT max(added_seq) AS n FROM table_files WHERE table_id = :id AND created_at <= :at
-UNION ALL SELECT max(retired_seq) FROM table_files WHERE table_id = :id AND retired_seq IS NOT NULL AND modified_at <= :at) AS found"""
+_NUMBER_AT = f"""SELECT max(n), (SELECT horizon_seq FROM table_seq WHERE table_id = :table_id)
+FROM (SELECT max(f.added_seq) AS n FROM table_files f WHERE {_IN_RANGE} AND f.created_at <= :at
+UNION ALL SELECT max(f.retired_seq) FROM table_files f WHERE {_IN_RANGE} AND f.retired_seq IS NOT NULL AND f.modified_at <= :at) AS found"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +158,8 @@ def list_partition_paths(reader: Reader, table_id: int, *, as_of: AsOf | None = 
     """The partition paths that have files; for the present from the counters, without a look at any file."""
     if as_of is None:
         return [row[0] for row in reader.query(_LIVE_PATHS, {"table_id": table_id})]
-    then, number = _then(as_of)
-    sql = f"{_PAST_PATHS} AND {then}"
+    of_table, then, number = _then(as_of)
+    sql = f"{_PAST_PATHS} {of_table} AND {then}"
     return [row[0] for row in reader.query(sql, {"table_id": table_id, "as_of": number})]
 
 
@@ -177,7 +181,7 @@ def find_number_at(reader: Registry | Reader, table_id: int, moment: int) -> int
 
     Files that are gone tell no number any more; where the journal still does, the oldest number kept is told rightly too.
     """
-    ((found, horizon),) = reader.query(_NUMBER_AT, {"id": table_id, "at": moment})
+    ((found, horizon),) = reader.query(_NUMBER_AT, {"table_id": table_id, "at": moment})
     if found is not None and found >= horizon:
         return int(found)
     reached = _find_moment(reader, table_id, horizon)
@@ -232,9 +236,9 @@ def _read_head(reader: Reader, name: TableName, asked: _Question) -> _Head:
 
 def _select(reader: Reader, head: _Head, asked: _Question, what: str) -> Sequence[Any]:
     """One row about all files that the question leaves."""
-    then, number = _then(asked.as_of)
+    of_table, then, number = _then(asked.as_of)
     params: dict[str, Any] = {"table_id": head.table_id, "hashes": head.hashes, "as_of": number}
-    conditions = ["f.table_id = :table_id", then]
+    conditions = [of_table, then]
     if not isinstance(asked.as_of, AtGroup):  # what a snapshot holds was visible then, whatever became of its version
         conditions.append("f.schema_hash IN (:hashes*)")
     if asked.partition_paths is not None:
@@ -251,14 +255,15 @@ def _select(reader: Reader, head: _Head, asked: _Question, what: str) -> Sequenc
     return reader.query(sql, {key: value for key, value in params.items() if f":{key}" in sql})[0]
 
 
-def _then(as_of: AsOf | None) -> tuple[str, int | None]:
+def _then(as_of: AsOf | None) -> tuple[str, str, int | None]:
+    """The condition that finds the table, the one that finds the moment, and its number."""
     match as_of:
         case None:
-            return _LIVE, None
+            return _OF_TABLE, _LIVE, None
         case AtGroup(group=group):
-            return _AT_GROUP, group
+            return _OF_TABLE, _AT_GROUP, group
         case _:
-            return _AS_OF, as_of
+            return _IN_RANGE, _AS_OF, as_of
 
 
 def _require_reachable(name: TableName, as_of: int, last_seq: int, horizon: int) -> None:
@@ -275,7 +280,7 @@ def _add_ranges(reader: Reader, table_id: int, ranges: Sequence[ColumnRange], co
         slot = find_slot(reader, table_id, wanted.field_id)
         if slot is None or "scope" in params or (wanted.lower_coordinate is None and wanted.upper_coordinate is None):
             continue
-        conditions[0] = "+f.table_id = :table_id"  # the sign keeps the planner from starting with all files of the table
+        conditions[0] = f"+{_OF_TABLE}"  # the sign keeps the planner from starting with all files of the table
         conditions.append(IS_FOUND[reader.dialect])
         params["scope"] = scope_of(table_id, slot)
         params["low"] = position_of(-math.inf if wanted.lower_coordinate is None else wanted.lower_coordinate)

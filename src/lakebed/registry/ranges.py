@@ -25,18 +25,18 @@ _COLUMNS = ("id", "scope", "level", "prefix")
 _WORTH_A_RUN = 8  # files per statement, on average, below which one statement with a list is quicker
 _SIGN = 1 << 63
 _ALL = (1 << 64) - 1
-_LEVELS = {
-    "sqlite": """(WITH RECURSIVE levels(level) AS (SELECT 0 UNION ALL SELECT level + 1 FROM levels WHERE level < 63)
-SELECT level FROM levels) AS q""",
-    "postgresql": "generate_series(0, 63) AS q(level)",
-}
-# The files in bins that overlap the asked range. Some may lie beside it: exact bounds are compared afterwards
-_FOUND = f"""SELECT r.id / {MAX_INDEXED} FROM {{levels}} CROSS JOIN file_ranges r WHERE r.scope = :scope AND r.level = q.level
+_IN_BIN = """r.scope = :scope AND r.level = q.level
 AND r.prefix BETWEEN (CAST(:low AS bigint) >> q.level) AND (CAST(:high AS bigint) >> q.level)"""
-# Each form makes its planner look up the files that were found, instead of comparing all files with them
+# The files in bins that overlap the asked range. Some may be beside it: exact bounds are compared afterwards.
+# Each form makes its planner look up one bin per level and then the files that were found, instead of comparing all files with
+# them. PostgreSQL's estimate of the bins would otherwise choose a hash join over the whole index once it is analyzed: OFFSET 0
+# keeps the lookup from being joined.
 IS_FOUND = {
-    "sqlite": f"f.id IN ({_FOUND.format(levels=_LEVELS['sqlite'])})",
-    "postgresql": f"f.id = ANY(ARRAY({_FOUND.format(levels=_LEVELS['postgresql'])}))",
+    "sqlite": f"""f.id IN (SELECT r.id / {MAX_INDEXED} FROM (
+WITH RECURSIVE levels(level) AS (SELECT 0 UNION ALL SELECT level + 1 FROM levels WHERE level < 63) SELECT level FROM levels) AS q
+CROSS JOIN file_ranges r WHERE {_IN_BIN})""",
+    "postgresql": f"""f.id = ANY(ARRAY(SELECT r.id / {MAX_INDEXED} FROM generate_series(0, 63) AS q(level)
+CROSS JOIN LATERAL (SELECT r.id FROM file_ranges r WHERE {_IN_BIN} OFFSET 0) AS r))""",
 }
 
 
