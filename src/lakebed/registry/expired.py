@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.slices import join_ranges
 from lakebed.core.times import TimeRange
+from lakebed.registry.transaction import ids_of_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +22,8 @@ _YOUNG_US = 24 * 3600 * 1_000_000  # rows that were old when they came: their sl
 _SET = """INSERT INTO astha_state (key, value, updated_at) VALUES (:key, :value, :now)
 ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at"""
 _GOING = "SELECT view_instance_id, begin_insert_time, end_insert_time FROM partitions WHERE id IN (:ids*) AND end_insert_time <= :before"
-_STAYING = """SELECT begin_insert_time, end_insert_time FROM partitions WHERE table_id = :table_id AND view_instance_id = :instance
+_STAYING = f"""SELECT begin_insert_time, end_insert_time FROM partitions
+WHERE table_id = :table_id AND {ids_of_table()} AND view_instance_id = :instance
 AND NOT id IN (:ids*) AND end_insert_time > :low AND begin_insert_time < :high"""
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lakebed.core.errors import JournalGapError
 from lakebed.core.events import Component
 from lakebed.registry.images import CHANGE_COLUMNS, decode_changes
-from lakebed.registry.transaction import ID_BITS
+from lakebed.registry.transaction import ID_BITS, ids_of_table
 
 if TYPE_CHECKING:
     from lakebed.core.events import Event
@@ -21,7 +21,7 @@ DEFAULT_CAP = 1_000_000
 _PURGE_BATCH = 5000
 _READ = f"""SELECT {CHANGE_COLUMNS} FROM change_log
 WHERE id > (:table_id << {ID_BITS}) + :after AND id < ((:table_id + 1) << {ID_BITS}) ORDER BY id LIMIT :limit"""
-_OF_FILES = f"id >= (:table_id << {ID_BITS}) AND id < ((:table_id + 1) << {ID_BITS}) AND registry_table = 'table_files'"
+_OF_FILES = f"{ids_of_table()} AND registry_table = 'table_files'"
 _FILE_ID = "SELECT id FROM table_files WHERE file_path = :path"
 _LAST_ID = f"SELECT row_id FROM change_log WHERE {_OF_FILES} AND operation = 'DELETE' AND before LIKE :pattern ESCAPE '!'"
 _READ_OF = f"SELECT {CHANGE_COLUMNS} FROM change_log WHERE {_OF_FILES} AND row_id = :row_id ORDER BY id"

@@ -28,8 +28,8 @@ _PARTITIONS = f"SELECT {PARTITION_COLUMNS} FROM partitions p JOIN tables t ON t.
 _FILE_COLUMNS = list_columns(TableFiles)
 _FILES = f"""SELECT {", ".join(f"f.{column}" for column in _FILE_COLUMNS)}, t.database || '.' || t.name FROM table_files f
 JOIN tables t ON t.id = f.table_id WHERE {{where}} ORDER BY f.id LIMIT :limit"""
-_VIEW_SETS = """SELECT t.id, t.database || '.' || t.name, v.schema_hash, v.schema_version, s.schema_hash, v.properties, v.schema,
-(SELECT count(*) FROM partitions p WHERE p.table_id = t.id), t.row_count, t.file_count, t.total_size, t.state, t.created_at, t.last_modified
+_VIEW_SETS = f"""SELECT t.id, t.database || '.' || t.name, v.schema_hash, v.schema_version, s.schema_hash, v.properties, v.schema,
+(SELECT count(*) FROM partitions p WHERE p.id >= (t.id << {ID_BITS}) AND p.id < ((t.id + 1) << {ID_BITS})), t.row_count, t.file_count, t.total_size, t.state, t.created_at, t.last_modified
 FROM tables t JOIN table_metadata v ON v.table_id = t.id AND v.standing = 'serving'
 LEFT JOIN table_metadata s ON s.table_id = t.id AND s.standing = 'staged'
 WHERE t.kind = 'view_set' AND t.dropped_at IS NULL ORDER BY t.database, t.name"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebed.core.events import Component
-from lakebed.registry.transaction import ID_BITS
+from lakebed.registry.transaction import ID_BITS, ids_of_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
     from lakebed.registry.transaction import Transaction
 
-_RANGE = f"id >= (:table_id << {ID_BITS}) AND id < ((:table_id + 1) << {ID_BITS})"
+_RANGE = ids_of_table()
 _MARK = """INSERT INTO subscriber_cursor (component, table_id, seq, epoch, needs_refresh, updated_at)
 VALUES (:component, :table_id, 0, 1, 1, :now) ON CONFLICT (component, table_id) DO UPDATE SET
 epoch = subscriber_cursor.epoch + 1, needs_refresh = 1, updated_at = excluded.updated_at,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.core import fingerprints
 from lakebed.core.errors import VictimsChangedError
 from lakebed.registry.retire import DEFAULT_GRACE_US, Victims, retire_victims
+from lakebed.registry.transaction import ids_of_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 
 _VISIBLE = "SELECT schema_hash FROM table_metadata WHERE table_id = :table_id AND standing IN ('serving', 'readable')"
 _PARTITIONS = f"""SELECT id FROM partitions
-WHERE table_id = :table_id AND view_instance_id = :instance AND schema_hash IN ({_VISIBLE})"""
+WHERE table_id = :table_id AND {ids_of_table()} AND view_instance_id = :instance AND schema_hash IN ({_VISIBLE})"""
 _NUMBER = "SELECT last_seq FROM table_seq WHERE table_id = :table_id"
 # As they stood at the journal number `since`; a partition that is gone since tells no instance, so its files count
 _SEEN = f"""SELECT f.id, f.partition_id, f.retired_seq FROM table_files f LEFT JOIN partitions p ON p.id = f.partition_id
-WHERE f.table_id = :table_id AND f.partition_path IN (:paths*) AND f.added_seq <= :since
+WHERE f.table_id = :table_id AND {ids_of_table("f.")} AND f.partition_path IN (:paths*) AND f.added_seq <= :since
 AND (f.retired_seq IS NULL OR f.retired_seq > :since) AND f.schema_hash IN ({_VISIBLE})
 AND (p.id IS NULL OR p.view_instance_id = :instance)"""
 _LIVE = "SELECT id, partition_id, row_count FROM table_files WHERE partition_id IN (:ids*) AND retired_seq IS NULL"

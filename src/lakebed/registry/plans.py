@@ -15,7 +15,7 @@ from lakebed.core.rows import TableFiles
 from lakebed.core.times import show, to_micros
 from lakebed.registry.journal import find_change
 from lakebed.registry.ranges import IS_FOUND, find_slot, position_of, scope_of
-from lakebed.registry.transaction import ID_BITS
+from lakebed.registry.transaction import ids_of_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +30,8 @@ _HASHES = "SELECT schema_hash FROM table_metadata WHERE table_id = :table_id AND
 _PATHS = {"sqlite": "group_concat(f.file_path, char(10))", "postgresql": "string_agg(f.file_path, chr(10))"}
 _LIVE = "f.retired_seq IS NULL"
 _OF_TABLE = "f.table_id = :table_id"
-# No index knows journal numbers or times, but the ids of one table are a range: files of other tables are not read
-_IN_RANGE = f"{_OF_TABLE} AND f.id >= (:table_id << {ID_BITS}) AND f.id < ((:table_id + 1) << {ID_BITS})"
+# No index knows journal numbers or times
+_IN_RANGE = f"{_OF_TABLE} AND {ids_of_table('f.')}"
 _AS_OF = "f.added_seq <= :as_of AND (f.retired_seq IS NULL OR f.retired_seq > :as_of)"
 _AT_GROUP = "f.added_group <= :as_of AND (f.removed_group IS NULL OR f.removed_group > :as_of)"
 # Null lower or upper: nothing is known, so the file stays

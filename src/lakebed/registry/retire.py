@@ -16,6 +16,7 @@ from lakebed.core.partitions import SMALL_FILE_BYTES, Slice
 from lakebed.core.times import TimeRange
 from lakebed.registry.counters import Tally, add_to_counters
 from lakebed.registry.expired import EXPIRED, note_expired
+from lakebed.registry.transaction import ids_of_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -239,9 +240,8 @@ def _span(ranges: Iterable[tuple[int | None, int | None]]) -> tuple[int, int] | 
 
 def _existing(tx: Transaction, table: LockedTable) -> str:
     """Names the range that exists, so that the next request can be right."""
-    low, high = tx.query(
-        "SELECT min(begin_insert_time), max(end_insert_time) FROM partitions WHERE table_id = :id", {"id": table.table_id}
-    )[0]
+    sql = f"SELECT min(begin_insert_time), max(end_insert_time) FROM partitions WHERE {ids_of_table()}"
+    ((low, high),) = tx.query(sql, {"table_id": table.table_id})
     if low is None:
         return "the table has no partitions"
     return f"its partitions lie in {TimeRange(begin=low, end=high)}"

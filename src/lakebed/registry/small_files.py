@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 COMPACT = "compact"  # stored, as a job and as a kind of operation: never rename
 _UPDATED = "SELECT id, updated FROM partitions WHERE id IN (:ids*)"
 _SMALL = "SELECT partition_path, small_file_count FROM table_stats WHERE table_id = :table_id"
-_JSON = "SELECT 1 FROM table_files WHERE table_id = :table_id AND retired_seq IS NULL AND file_type <> 'parquet' LIMIT 1"
+# JSON never has a group, so that only pending files are looked at
+_JSON = """SELECT 1 FROM table_files
+WHERE table_id = :table_id AND added_group IS NULL AND retired_seq IS NULL AND file_type <> 'parquet' LIMIT 1"""
 _NAME = "SELECT database, name FROM tables WHERE id = :table_id AND dropped_at IS NULL"
 # A live one has an open operation, or is between two of them for a moment
 _DEAD = """UPDATE runs SET state = 'failed', result = :result, finished_at = :now

@@ -23,6 +23,11 @@ ID_BITS = 40  # ids of one lake table: its number in the upper bits, so that the
 _SAVE_SEQ = "UPDATE table_seq SET last_slot = :last_slot, last_id = :last_id WHERE table_id = :table_id"
 
 
+def ids_of_table(alias: str = "") -> str:
+    """The condition that a row is one of `:table_id`: a range of its key, so that rows of other tables are not read."""
+    return f"{alias}id >= (:table_id << {ID_BITS}) AND {alias}id < ((:table_id + 1) << {ID_BITS})"
+
+
 class Reader:
     """Statements on one snapshot, for a bounded time: an old snapshot keeps SQLite's WAL and PostgreSQL's dead rows."""
 
