@@ -6,7 +6,7 @@ import threading
 import time
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from recorders import (
@@ -192,6 +192,37 @@ def test_a_hung_handler_is_fenced_out_and_the_table_goes_on(registry: Registry, 
         assert astha.status().of(UPDATER).silences == 1
         assert hung.sequences()[-1] <= hung.refreshes[-1][1]  # the late one: the refresh had covered it
     assert list_dead_letters(registry) == []
+
+
+def test_a_table_that_hangs_beside_others_delays_none_of_them(registry: Registry) -> None:
+    slow, *others = [make_table(registry, TableName("shop", f"t{n}")) for n in range(4)]
+    components, gate = recorders(registry, UPDATER, ORCHESTRATOR), Gate()
+
+    def hang(what: Any) -> None:
+        if (what if isinstance(what, int) else what.table_id) == slow.table_id:
+            gate()
+
+    with running(registry, components, consume_timeout_s=1.0) as astha:
+        assert astha.drain(PATIENCE_S)
+        marks, refreshed = read_ends(registry), len(components[UPDATER].refreshes)
+        components[UPDATER].before_event = components[UPDATER].before_refresh = hang
+        publish(registry, slow, fake_file(1))
+        await_that(lambda: astha.status().of(UPDATER).silences == 1, "the silence")
+        for number in range(3):
+            for table in others:
+                publish(registry, table, fake_file(number))
+        await_that(
+            lambda: all(
+                components[UPDATER].sequences(t.table_id) == expected(registry, UPDATER, t.table_id, after=marks[t.table_id])
+                for t in others
+            ),
+            "delivery to the others",
+        )
+
+        assert astha.status().of(UPDATER).breaker is BreakerState.CLOSED
+        assert len(components[UPDATER].refreshes) == refreshed  # none of the others, and the slow one hangs in its own
+        gate.opened.set()
+        assert astha.drain(PATIENCE_S)
 
 
 def test_a_stop_leaves_behind_only_the_thread_that_hangs(registry: Registry, table: LakeTable) -> None:

@@ -66,8 +66,26 @@ def test_three_failed_health_checks_in_a_row_open_it() -> None:
     assert breaker.after_health(well=False, now=0.0).state is OPEN
 
 
-def test_silence_opens_it() -> None:
-    assert Breaker().after_silence(0.0).state is OPEN
+def test_silence_of_one_table_never_opens_it() -> None:
+    breaker = Breaker()
+    for now in range(1000):
+        breaker = breaker.after_silence(7, float(now))
+
+    assert breaker.state is CLOSED
+
+
+def test_silence_over_two_tables_opens_it() -> None:
+    breaker = Breaker().after_silence(1, 0.0).after_silence(2, 600.0)
+
+    assert (breaker.state, breaker.reason) == (OPEN, "calls of 2 tables were not answered in time")
+
+
+def test_whatever_is_answered_or_progresses_between_two_silences_proves_that_it_is_alive() -> None:
+    silent = Breaker().after_silence(1, 0.0)
+
+    assert silent.after_success().after_silence(2, 1.0).state is CLOSED
+    assert silent.after_progress().after_silence(2, 1.0).state is CLOSED
+    assert silent.after_health(well=True, now=0.5).after_silence(2, 1.0).state is OPEN
 
 
 def test_health_before_the_pause_ends_changes_nothing() -> None:
@@ -90,7 +108,8 @@ def test_the_trial_decides() -> None:
     assert trial.after_success().state is CLOSED
     assert trial.after_success().opened == 0
     assert trial.after_failure(1, 1.0).state is OPEN
-    assert trial.after_silence(1.0).state is OPEN
+    assert trial.after_silence(1, 1.0).state is OPEN
+    assert trial.after_progress() is trial
     assert trial.after_health(well=False, now=1.0).state is OPEN
 
 
@@ -113,7 +132,9 @@ def live(breaker: Breaker, what: str, table: int, now: float) -> Breaker:
         case "well" | "ill":
             return breaker.after_health(well=what == "well", now=now)
         case "silence":
-            return breaker.after_silence(now)
+            return breaker.after_silence(table, now)
+        case "progress":
+            return breaker.after_progress()
         case _:
             return breaker
 
@@ -121,8 +142,8 @@ def live(breaker: Breaker, what: str, table: int, now: float) -> Breaker:
 @given(
     st.lists(
         st.one_of(
-            st.tuples(st.just("fail"), st.integers(1, 3)),
-            st.tuples(st.sampled_from(["success", "well", "ill", "silence", "wait"]), st.just(0)),
+            st.tuples(st.sampled_from(["fail", "silence"]), st.integers(1, 3)),
+            st.tuples(st.sampled_from(["success", "progress", "well", "ill", "wait"]), st.just(0)),
         ),
         max_size=60,
     )

@@ -11,9 +11,11 @@ from builders import fake_file, make_table, publish
 from lakebed.astha.breaker import BreakerState
 from lakebed.core.events import SUBSCRIPTIONS, Component
 from lakebed.core.names import TableName
+from lakebed.core.progress import report_progress
 from lakebed.registry.journal import read_changes, read_ends
 
 if TYPE_CHECKING:
+    from lakebed.astha.jobs import Job
     from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import LakeTable
 
@@ -168,14 +170,89 @@ def test_a_call_silent_past_the_timeout_is_fenced_and_its_late_answer_refused(
 
     assert stepper.delivery.fence_silent(stepper.time.now) == [UPDATER]
 
-    assert stepper.delivery.breakers[UPDATER].state is BreakerState.OPEN
-    heal(stepper, components[UPDATER])
     stepper.settle()
     refreshed = job.lane.position
     assert not stepper.delivery._answered(job, refreshed - 1)
     assert job.lane.position == refreshed == read_ends(registry)[1]
     assert stepper.delivery.tallies[UPDATER].late_answers == 1
     assert (1, read_ends(registry)[1]) in components[UPDATER].refreshes
+
+
+def begin_call(registry: Registry, table: LakeTable, stepper: Stepper, number: int) -> Job:
+    """A call to the updater that is not answered yet."""
+    publish(registry, table, fake_file(number))
+    stepper.delivery.see(read_ends(registry))
+    job = stepper.take(UPDATER)
+    assert job is not None
+    assert job.lane.table_id == table.table_id
+    assert stepper.delivery._begin(job, 60.0)
+    return job
+
+
+def test_a_table_that_does_not_answer_leaves_the_other_tables_alone(
+    registry: Registry, tables: list[LakeTable], components: dict[Component, Recorder], stepper: Stepper
+) -> None:
+    marks = read_ends(registry)
+    for number in range(5):  # however often
+        begin_call(registry, tables[0], stepper, number)
+        stepper.time.now += 60.0
+        assert stepper.delivery.fence_silent(stepper.time.now) == [UPDATER]
+        stepper.settle()
+        assert stepper.delivery.breakers[UPDATER].state is BreakerState.CLOSED
+    publish_all(registry, tables[1:], 9)
+    stepper.settle()
+
+    for table in tables[1:]:
+        found = components[UPDATER].sequences(table.table_id)
+        assert found == expected(registry, UPDATER, table.table_id, after=marks[table.table_id])
+        assert [t for t, _ in components[UPDATER].refreshes].count(table.table_id) == 1  # the bootstrap
+
+
+def test_silence_over_two_tables_opens_the_breaker(registry: Registry, tables: list[LakeTable], stepper: Stepper) -> None:
+    for number in (0, 1):
+        begin_call(registry, tables[number], stepper, number)
+    stepper.time.now += 60.0
+
+    assert stepper.delivery.fence_silent(stepper.time.now) == [UPDATER, UPDATER]
+
+    assert stepper.delivery.breakers[UPDATER].state is BreakerState.OPEN
+
+
+def test_a_late_answer_is_refused_but_proves_that_the_component_is_alive(
+    registry: Registry, tables: list[LakeTable], stepper: Stepper
+) -> None:
+    first = begin_call(registry, tables[0], stepper, 0)
+    stepper.time.now += 30.0
+    begin_call(registry, tables[1], stepper, 1)
+    stepper.time.now += 30.0
+    assert stepper.delivery.fence_silent(stepper.time.now) == [UPDATER]
+    assert not stepper.delivery._answered(first, 1)
+    stepper.time.now += 30.0
+
+    assert stepper.delivery.fence_silent(stepper.time.now) == [UPDATER]
+
+    assert stepper.delivery.breakers[UPDATER].state is BreakerState.CLOSED
+
+
+@pytest.mark.parametrize("reports", [True, False])
+def test_a_call_that_reports_progress_is_alive_however_long_it_lasts(
+    registry: Registry, tables: list[LakeTable], components: dict[Component, Recorder], stepper: Stepper, *, reports: bool
+) -> None:
+    publish(registry, tables[0], fake_file(1))
+    fenced = []
+
+    def work_long(_: object) -> None:
+        for _ in range(10):
+            stepper.time.now += 50.0
+            if reports:
+                report_progress()
+            fenced.extend(stepper.delivery.fence_silent(stepper.time.now))
+
+    components[UPDATER].before_event = work_long
+    stepper.settle()
+
+    assert bool(fenced) is not reports
+    assert bool(stepper.delivery.tallies[UPDATER].late_answers) is not reports
 
 
 def test_three_failed_health_checks_stop_the_calls(

@@ -24,12 +24,13 @@ class BreakerPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaker:
-    """Counts failures since the last success: one poisoned table among well ones never opens it."""
+    """Counts failures and silences since the last success: one poisoned or slow table among well ones never opens it."""
 
     policy: BreakerPolicy = field(default_factory=BreakerPolicy)
     state: BreakerState = BreakerState.CLOSED
     reason: str = ""
     failed: tuple[tuple[float, int], ...] = ()  # (when, table) of the last failures
+    silent: frozenset[int] = frozenset()  # tables whose calls were not answered in time, since the component was last heard
     bad_health: int = 0
     opened: int = 0  # in a row, without closing in between
     pause_ends: float = 0.0
@@ -42,8 +43,12 @@ class Breaker:
     def after_success(self) -> Breaker:
         """A call was answered well: of a half-open breaker that was the trial."""
         if self.state is BreakerState.HALF_OPEN:
-            return replace(self, state=BreakerState.CLOSED, reason="", failed=(), opened=0, bad_health=0)
-        return replace(self, failed=()) if self.failed else self
+            return replace(self, state=BreakerState.CLOSED, reason="", failed=(), silent=frozenset(), opened=0, bad_health=0)
+        return replace(self, failed=(), silent=frozenset()) if self.failed or self.silent else self
+
+    def after_progress(self) -> Breaker:
+        """A call got somewhere, or its answer came too late to count: the component is slow, and alive."""
+        return replace(self, silent=frozenset()) if self.silent else self
 
     def after_failure(self, table_id: int, now: float) -> Breaker:
         if self.state is BreakerState.HALF_OPEN:
@@ -57,9 +62,16 @@ class Breaker:
             return _open(counted, f"{len(recent)} calls failed over {tables} tables", now)
         return counted
 
-    def after_silence(self, now: float) -> Breaker:
-        """A call was not answered within the consume timeout."""
-        return self if self.state is BreakerState.OPEN else _open(self, "a call was not answered in time", now)
+    def after_silence(self, table_id: int, now: float) -> Breaker:
+        """A call was not answered within its timeout: its own table's trouble, until a second table falls silent too."""
+        if self.state is BreakerState.OPEN:
+            return self
+        if self.state is BreakerState.HALF_OPEN:
+            return _open(self, "the trial call was not answered in time", now)
+        counted = replace(self, silent=self.silent | {table_id})
+        if len(counted.silent) >= self.policy.tables:
+            return _open(counted, f"calls of {len(counted.silent)} tables were not answered in time", now)
+        return counted
 
     def after_health(self, *, well: bool, now: float) -> Breaker:
         """Of an open breaker whose pause is over, a good answer allows the trial."""
@@ -77,7 +89,7 @@ class Breaker:
 
 def _open(breaker: Breaker, reason: str, now: float) -> Breaker:
     longer = replace(breaker, opened=breaker.opened + 1)
-    return replace(longer, state=BreakerState.OPEN, reason=reason, failed=(), pause_ends=now + _pause_s(longer))
+    return replace(longer, state=BreakerState.OPEN, reason=reason, failed=(), silent=frozenset(), pause_ends=now + _pause_s(longer))
 
 
 def _pause_s(breaker: Breaker) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebed.astha.breaker import Breaker, BreakerState
@@ -14,6 +15,7 @@ from lakebed.astha.queues import Queue
 from lakebed.astha.routing import is_for
 from lakebed.astha.status import Tally
 from lakebed.core.errors import InvalidValueError, JournalGapError, LakebedError, UndecodableChangeError
+from lakebed.core.progress import progress_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -113,10 +115,11 @@ class Delivery:
     def carry_out(self, job: Job) -> None:
         """Refresh, or deliver up to a turn of events; never raises."""
         try:
-            if job.lane.needs_refresh:
-                self._refresh(job)
-            else:
-                self._deliver(job)
+            with progress_to(partial(self._hear, job)):
+                if job.lane.needs_refresh:
+                    self._refresh(job)
+                else:
+                    self._deliver(job)
         finally:
             self._finish(job)
 
@@ -188,6 +191,14 @@ class Delivery:
             return False
         job.timeout_s, job.called_at = timeout_s, now  # in this order: the monitor looks at the second one first
         return True
+
+    def _hear(self, job: Job) -> None:
+        """The call reported progress."""
+        job.heard_at = self.time.monotonic()
+        component = job.lane.component
+        if self.breakers[component].silent:
+            with self.lock:
+                self._set_breaker(component, self.breakers[component].after_progress())
 
     def _answered(self, job: Job, sequence: int) -> bool:
         job.called_at = 0.0
@@ -264,15 +275,19 @@ class Delivery:
         return late
 
     def _refuse(self, job: Job) -> None:
+        self._set_breaker(job.lane.component, self.breakers[job.lane.component].after_progress())
         self.tallies[job.lane.component].late_answers += 1
         logger.warning("a late answer was refused", extra={"action": "late", **facts_of(job.lane)})
 
     # -- breaker, silence, health, parking ----------------------------------------------------
 
     def fence_silent(self, now: float) -> list[Component]:
-        """Give up calls that are not answered in time: their threads are lost until they return, their answers refused."""
+        """Give up calls that neither answer nor report progress in time: their threads are lost until they return, their answers refused.
+
+        Each is its own table's trouble; the breaker decides whether it is the component's.
+        """
         with self.lock:
-            silent = [j for jobs in self.jobs.values() for j in jobs if j.called_at and now - j.called_at >= j.timeout_s]
+            silent = [job for jobs in self.jobs.values() for job in jobs if job.is_silent(now)]
             for job in silent:
                 component = job.lane.component
                 logger.error("a call was not answered in time", extra={"action": "silence", **facts_of(job.lane)})
@@ -280,7 +295,7 @@ class Delivery:
                 self.jobs[component].discard(job)
                 self.tallies[component].silences += 1
                 job.lane.must_refresh()
-                self._set_breaker(component, self.breakers[component].after_silence(now))
+                self._set_breaker(component, self.breakers[component].after_silence(job.lane.table_id, now))
                 self._queue(job.lane)
             return [job.lane.component for job in silent]
 

@@ -23,8 +23,14 @@ class Job:
     epoch: int
     trial: bool
     called_at: float = 0.0  # 0 between calls
+    heard_at: float = 0.0  # when the call last reported progress
     timeout_s: float = math.inf
     abandoned: bool = False
+
+    def is_silent(self, now: float) -> bool:
+        """Whether its call was neither answered nor heard of for longer than allowed."""
+        called_at = self.called_at
+        return bool(called_at) and now - max(called_at, self.heard_at) >= self.timeout_s
 
 
 @dataclass(frozen=True, slots=True)
