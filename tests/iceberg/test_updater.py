@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,12 +13,15 @@ from ice import ROWS, STRING, IceLake
 from lakebed.components.iceberg_updater import IcebergUpdater
 from lakebed.core.errors import LakebedError
 from lakebed.core.events import SUBSCRIPTIONS, Component, Event, Operation, RegistryTable
+from lakebed.core.progress import progress_to
 from lakebed.core.rows import TableFiles, TableMetadata
 from lakebed.core.types import Field
 from lakebed.registry.journal import read_changes
 from lakebed.registry.lake_tables import require_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakebed.core.subscribers import Subscriber
 
 
@@ -44,6 +48,38 @@ def test_it_subscribes_to_what_the_constant_says(updater: IcebergUpdater) -> Non
 
     assert subscriber.get_subscribed_tables() == SUBSCRIPTIONS[Component.ICEBERG_UPDATER]
     subscriber.on_health()
+
+
+def test_a_commit_reports_progress_with_every_file_that_it_describes(ice: IceLake, updater: IcebergUpdater) -> None:
+    ice.create()
+    reports = []
+    for files in (1, 5):
+        mark = _deliver(ice, updater)
+        for number in range(files):
+            ice.write(number + files)
+        ice.seal()
+        heard: list[None] = []
+        with progress_to(partial(heard.append, None)):
+            _deliver(ice, updater, after=mark)
+        reports.append(len(heard))
+
+    assert reports[1] - reports[0] >= 5 - 1
+
+
+def test_a_removal_reports_progress_with_every_manifest_that_it_reads(ice: IceLake, another_ice: Callable[[], IceLake]) -> None:
+    ice.create()
+    first = ice.insert(0)
+    for number in range(1, 4):
+        ice.insert(number)
+    assert len(ice.manifests()) == 4
+    assert first.group == 1
+    ice.retire(*ice.lake.registry.query("SELECT min(id) FROM partitions")[0])
+    heard: list[None] = []
+
+    with progress_to(partial(heard.append, None)):
+        another_ice().advance()  # knows no manifest yet
+
+    assert len(heard) > 4
 
 
 def test_the_journal_of_a_table_becomes_its_iceberg_table(ice: IceLake, updater: IcebergUpdater) -> None:

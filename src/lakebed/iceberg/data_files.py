@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import InvalidValueError
+from lakebed.core.progress import report_progress
 from lakebed.iceberg.bounds import lower_bound, upper_bound
 from lakebed.iceberg.locations import to_uri
 from lakebed.parquet.framing import find_meta
@@ -38,6 +39,7 @@ class FileWriter:
 
     def describe(self, row: TableFiles, footer: bytes, instance: str) -> DataFile:
         """One file, from its row and the tail that was captured when it was registered."""
+        report_progress()
         metadata = parse(footer)
         measures = measure_columns(metadata, self.layouts.find(find_meta(footer)), always=self.always)
         values = self.partitioning.values(row.partition_path, instance)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from lakebed.core.errors import FileChangedError
+from lakebed.core.progress import report_progress
 from lakebed.storage.paths import below
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class MetadataFiles:
         path = below(self.directory, name)
         self.storage.create_exclusive(path, content)
         self.written[path] = len(content)
+        report_progress()
         return to_uri(path)
 
     def write_metadata(self, version: int, text: str) -> str:
@@ -67,7 +69,9 @@ class MetadataFiles:
 
 def read_file(storage: Storage, location: str) -> bytes:
     with storage.open_input(from_uri(location)) as source:
-        return source.read()
+        content = source.read()
+    report_progress()
+    return content
 
 
 def read_metadata_text(storage: Storage, location: str) -> str:

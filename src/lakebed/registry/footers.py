@@ -13,6 +13,7 @@ import zstandard
 
 from lakebed.core.errors import CorruptionError, FooterCorruptError, FooterNotFoundError, LakebedError
 from lakebed.core.partitions import PARTITION_FORMAT
+from lakebed.core.progress import report_progress
 from lakebed.parquet.tail import read_tail
 from lakebed.parquet.upgrade import upgrade_v1
 
@@ -64,6 +65,7 @@ def load_footers(reader: Registry | Reader | Transaction, paths: Sequence[str]) 
     for start in range(0, len(paths), _MANY):
         rows = reader.query(_LOAD_MANY, {"paths": list(paths[start : start + _MANY])})
         found.update((row[5], _decode(row[5], row)) for row in rows)
+        report_progress()
     for path in paths:
         if path not in found:
             raise FooterNotFoundError(path)
