@@ -100,7 +100,7 @@ class Lake:
         self.footers = FooterIndex(registry, storage, cache=self.cache)
         self._embedded = Embedded(registry, storage, timeout_s=self.settings.commit_timeout_s)
         if self.settings.service == "auto":
-            registry.add_listener(self._embedded)
+            registry.add_listener(self._embedded.on_commit)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reconnect, (self.settings.registry_url, self.storage.paths.root, self._wishes.options, self.settings.metadata_mode)

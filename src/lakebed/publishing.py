@@ -27,7 +27,7 @@ EXIT_DRAIN_S = 5.0
 class Embedded:
     """The publishing path of a process that opened a lake: started by its first commit, so that mere readers pay nothing.
 
-    To the registry it is a listener (`set` after each commit), to writers the way to Iceberg.
+    To the registry it is a listener (`on_commit`), to writers the way to Iceberg.
     """
 
     def __init__(self, registry: Registry, storage: Storage, *, timeout_s: float) -> None:
@@ -37,8 +37,11 @@ class Embedded:
         self._service: Service | None = None
         self._is_closed = False
 
-    def set(self) -> None:
-        """A commit of this process: start publishing, in a thread of its own, because whoever commits must not wait for it."""
+    def on_commit(self, _: frozenset[int]) -> None:
+        self.ensure_started()
+
+    def ensure_started(self) -> None:
+        """Start publishing, in a thread of its own, because whoever commits must not wait for it."""
         if self._starter is not None or self._is_closed:
             return
         with self._guard:
@@ -71,7 +74,7 @@ class Embedded:
 
     def require_service(self) -> Service | None:
         """The running service, after its start has ended; None when it could not start."""
-        self.set()
+        self.ensure_started()
         starter = self._starter
         if starter is not None and starter is not threading.current_thread():
             starter.join()

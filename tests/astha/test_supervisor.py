@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lakebed.astha import Astha
     from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import LakeTable
-    from lakebed.registry.wakeup import Hints
+    from lakebed.registry.wakeup import Hint, Hints
 
 DROPS = {"sqlite": "DROP TRIGGER {0}", "postgresql": "DROP TRIGGER {0} ON {1}"}
 
@@ -43,7 +43,7 @@ class DeadHints:
     def __init__(self, real: Hints) -> None:
         self._real = real
 
-    def wait(self, timeout_s: float) -> bool:
+    def wait(self, timeout_s: float) -> Hint | None:
         message = f"nothing will come within {timeout_s} s or ever"
         raise RegistryUnavailableError(message)
 

@@ -122,16 +122,19 @@ def test_a_table_that_was_not_locked_cannot_be_written_to(registry: Registry) ->
 
 
 def test_listeners_hear_of_every_commit_and_of_no_rollback(registry: Registry) -> None:
-    heard = threading.Event()
-    registry.add_listener(heard)
+    heard: list[frozenset[int]] = []
+    registry.add_listener(heard.append)
     with pytest.raises(ZeroDivisionError), registry.write():
         _ = 1 / 0
-    assert not heard.is_set()
+    assert heard == []
 
-    make_table(registry)
+    table = make_table(registry)
+    publish(registry, table, fake_file(1))
+    with registry.write():
+        pass
 
-    assert heard.is_set()
-    registry.remove_listener(heard)
+    assert heard == [{table.table_id}, {table.table_id}, frozenset()]
+    registry.remove_listener(heard.append)
 
 
 def test_writing_inside_writing_is_refused_not_hung(url: str, registry: Registry) -> None:

@@ -12,8 +12,10 @@ import pytest
 import workers
 from builders import fake_file, make_table, publish
 from lakebed.core.events import RegistryTable
+from lakebed.core.names import TableName
 from lakebed.registry.journal import read_changes, read_ends
-from lakebed.registry.wakeup import Follower, PostgresHints, open_hints
+from lakebed.registry.waiting import _await_change
+from lakebed.registry.wakeup import ANY_TABLE, Follower, Hint, PostgresHints, open_hints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from lakebed.core.events import Event
     from lakebed.core.rows import Row
     from lakebed.registry.engine import Registry
+    from lakebed.registry.wakeup import Hints
 
 LONG_S = 30.0  # far beyond the sweep: only a hint can end such a wait early
 
@@ -88,6 +91,85 @@ def test_without_a_commit_the_wait_ends_after_its_timeout(registry: Registry) ->
         assert not hints.wait(0.05)
 
         assert time.monotonic() - started >= 0.05
+
+
+def await_hint(hints: Hints, table_id: int) -> Hint:
+    """Every hint up to the first one that names the table, as one."""
+    heard = Hint()
+    while table_id not in heard.tables:
+        hint = hints.wait(LONG_S)
+        assert hint is not None
+        heard |= hint
+    return heard
+
+
+def test_a_commit_of_this_process_names_its_table(registry: Registry, kind: str) -> None:
+    table, _ = make_table(registry), make_table(registry, TableName("shop", "returns"))
+    with closing(open_hints(registry)) as hints:
+        publish(registry, table, fake_file(1))
+        hint = await_hint(hints, table.table_id)
+
+        assert hint.tables == {table.table_id}
+        assert hint.others is (kind == "sqlite")  # which cannot tell its own commits from those of others
+        assert hint.concerns(table.table_id)
+
+
+def test_a_new_table_is_named_by_its_first_hint(registry: Registry) -> None:
+    with closing(open_hints(registry)) as hints:
+        table = make_table(registry)
+
+        assert await_hint(hints, table.table_id).tables == {table.table_id}
+
+
+def test_a_commit_of_another_process_names_its_table_where_the_database_can(
+    registry: Registry, another: Callable[[], Registry], kind: str
+) -> None:
+    table, writer = make_table(registry), another()
+    with closing(open_hints(registry)) as hints:
+        hints.wait(0.0)
+        publish(writer, table, fake_file(1))
+        hint = hints.wait(LONG_S)
+
+        assert hint == (ANY_TABLE if kind == "sqlite" else Hint(tables=frozenset((table.table_id,))))
+
+
+def test_a_notification_that_names_no_table_may_mean_any(registry: Registry, kind: str) -> None:
+    if kind == "sqlite":
+        pytest.skip("it has no notifications")
+    with closing(open_hints(registry)) as hints:
+        registry.query("SELECT pg_notify('lakebed_journal', 'all of them')")
+
+        assert hints.wait(LONG_S) == ANY_TABLE
+
+
+def test_waiting_for_a_group_asks_only_at_hints_of_its_own_table(registry: Registry) -> None:
+    mine, other = make_table(registry), make_table(registry, TableName("shop", "returns"))
+    hints = [Hint(tables=frozenset((other.table_id,)))] * 5 + [Hint(tables=frozenset((mine.table_id,)))] * 2
+    given = ScriptedHints(hints)
+
+    _await_change(given, mine.table_id, until=time.monotonic() + LONG_S)
+
+    assert given.left == 1
+
+
+class ScriptedHints:
+    """The given hints one by one, and then none."""
+
+    listening = True
+
+    def __init__(self, hints: list[Hint]) -> None:
+        self._hints = hints
+
+    @property
+    def left(self) -> int:
+        return len(self._hints)
+
+    def wait(self, timeout_s: float) -> Hint | None:
+        assert timeout_s >= 0.0
+        return self._hints.pop(0) if self._hints else None
+
+    def close(self) -> None:
+        self._hints.clear()
 
 
 def test_a_follower_starts_where_it_was_told_and_remembers_where_it_is(registry: Registry) -> None:

@@ -51,7 +51,7 @@ class Pages:
             return self._find(table_id, after) or self._load(table_id, after)
 
     def read_end(self, table_id: int) -> int:
-        return read_ends(self._registry).get(table_id, 0)
+        return read_ends(self._registry, [table_id]).get(table_id, 0)
 
     def forget(self) -> None:
         with self._guard:

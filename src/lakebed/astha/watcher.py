@@ -16,20 +16,25 @@ if TYPE_CHECKING:
 
     from lakebed.astha.delivery import Delivery
     from lakebed.registry.engine import Registry
-    from lakebed.registry.wakeup import Hints
+    from lakebed.registry.wakeup import Hint, Hints
 
 logger = logging.getLogger(__name__)
 
 _SLICE_S = 0.2  # how long a stop may have to wait for the hints
 _TOGETHER = 100  # hints of a burst that are answered by one look
+_REST = 20.0  # after a look at all tables, as a multiple of its time: hints that name no table take a twentieth of a core at most
 
 
 class Watcher:
     """One thread. A hint may be lost: the sweep is the truth. It dies of the first error; the supervisor starts another."""
 
-    def __init__(self, registry: Registry, delivery: Delivery, *, sweep_s: float, on_death: Callable[[], None]) -> None:
+    def __init__(
+        self, registry: Registry, delivery: Delivery, *, sweep_s: float, on_death: Callable[[], None], hints: Hints | None = None
+    ) -> None:
         self._registry, self._delivery, self._sweep_s, self._on_death = registry, delivery, sweep_s, on_death
-        self._hints = open_hints(registry)
+        self._hints = hints or open_hints(registry)
+        self._is_unsure = False  # a hint came that names no table
+        self._sweep_at = self._free_at = 0.0
         self._stop = threading.Event()
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="astha-watcher", daemon=True)
@@ -66,20 +71,42 @@ class Watcher:
 
     def _watch(self) -> None:
         heard_at_first = self._hints.listening
-        sweep_at = 0.0
         while not self._stop.is_set():
-            hinted = self._hints.wait(min(_SLICE_S, self._sweep_s))
-            if hinted:
-                _swallow(self._hints)
-            if hinted or time.monotonic() >= sweep_at:
-                self._delivery.see(read_ends(self._registry))
-                sweep_at = time.monotonic() + self._sweep_s
+            self._sweep_when_due(time.monotonic())
+            if (hint := self._hints.wait(self._pause_s(time.monotonic()))) is not None:
+                self._follow(_gather(self._hints, hint))
             if heard_at_first and not self._hints.listening:
                 message = "the connection that tells of commits was lost"
                 raise RegistryUnavailableError(message)
 
+    @property
+    def _due_at(self) -> float:
+        return min(self._sweep_at, self._free_at) if self._is_unsure else self._sweep_at
 
-def _swallow(hints: Hints) -> None:
-    for _ in range(_TOGETHER):
-        if not hints.listening or not hints.wait(0.0):
+    def _pause_s(self, now: float) -> float:
+        """Without a listener every wait ends in a hint for any table: those waits are whole slices."""
+        return max(0.0, min(_SLICE_S, self._due_at - now)) if self._hints.listening else min(_SLICE_S, self._sweep_s)
+
+    def _follow(self, hint: Hint) -> None:
+        """The ends of the hinted tables, and no others."""
+        self._is_unsure |= hint.others
+        if hint.tables:
+            self._delivery.see(read_ends(self._registry, hint.tables))
+
+    def _sweep_when_due(self, now: float) -> None:
+        """The ends of all tables. Hints that name none come as often as commits: they get a part of the time, however many tables there are."""
+        if now < self._due_at:
             return
+        self._is_unsure = False
+        self._delivery.see(read_ends(self._registry))
+        ended = time.monotonic()
+        self._sweep_at, self._free_at = ended + self._sweep_s, ended + _REST * (ended - now)
+
+
+def _gather(hints: Hints, first: Hint) -> Hint:
+    """A burst of hints as one."""
+    for _ in range(_TOGETHER):
+        if not hints.listening or (more := hints.wait(0.0)) is None:
+            break
+        first |= more
+    return first

@@ -186,7 +186,7 @@ def list_purgeable(reader: Registry | Reader | Transaction, *, cap: int) -> list
 
 def _save_positions(tx: Transaction, positions: Sequence[Position]) -> dict[LaneKey, Cursor]:
     ids = sorted({position.table_id for position in positions})
-    ends = {row[0]: row[1] for row in tx.query("SELECT table_id, last_seq FROM table_seq WHERE table_id IN (:ids*)", {"ids": ids})}
+    ends = read_ends(tx, ids)
     rows = [
         (p.component.value, p.table_id, p.seq, p.epoch, int(p.needs_refresh), tx.now)
         for p in positions

@@ -43,9 +43,10 @@ _MAX_ATTEMPTS = 5
 
 
 class Listener(Protocol):
-    """A `threading.Event`, or whatever else wants to know of commits; must return at once."""
+    """Whatever wants to know of this process's commits; must return at once."""
 
-    def set(self) -> None: ...
+    def __call__(self, tables: frozenset[int]) -> None:
+        """Something was committed as the only writer of these tables, or as their creator."""
 
 
 class Registry:
@@ -148,8 +149,7 @@ class Registry:
                     self.backend.rollback(connection)
                     connection.close()
                 raise
-        for listener in self._listeners:
-            listener.set()
+        self._announce(frozenset(tx.tables) | tx.created)
         for hook in tx.after_commit:
             hook()
 
@@ -166,8 +166,7 @@ class Registry:
                 connection.close()
                 self._settle([table_id], op_id, cause=exc)
                 raise OperationConflictError(op_id, wanted="writing", found="registered") from exc
-        for listener in self._listeners:
-            listener.set()
+        self._announce(frozenset((table_id,)))
         return answer
 
     def transact(self, body: Callable[[Transaction], T], *, tables: Sequence[TableName | int], op_id: str | None = None) -> T:
@@ -184,11 +183,15 @@ class Registry:
         raise AssertionError  # pragma: no cover - the loop returns or raises
 
     def add_listener(self, listener: Listener) -> None:
-        """Set `listener` after each of this process's commits: the in-process wake-up hint."""
+        """Call `listener` after each of this process's commits: the in-process wake-up hint."""
         self._listeners.append(listener)
 
     def remove_listener(self, listener: Listener) -> None:
         self._listeners.remove(listener)
+
+    def _announce(self, tables: frozenset[int]) -> None:
+        for listener in self._listeners:
+            listener(tables)
 
     def take_idle(self) -> list[Connection]:
         """Hand over the connections nobody uses, to be closed."""

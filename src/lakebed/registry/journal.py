@@ -12,6 +12,8 @@ from lakebed.registry.images import CHANGE_COLUMNS, decode_changes
 from lakebed.registry.transaction import ID_BITS, ids_of_table
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from lakebed.core.events import Event
     from lakebed.core.rows import Row
     from lakebed.registry.engine import Registry
@@ -27,6 +29,8 @@ _LAST_ID = f"SELECT row_id FROM change_log WHERE {_OF_FILES} AND operation = 'DE
 _READ_OF = f"SELECT {CHANGE_COLUMNS} FROM change_log WHERE {_OF_FILES} AND row_id = :row_id ORDER BY id"
 _PURGE = f"DELETE FROM change_log WHERE id > (:table_id << {ID_BITS}) AND id <= (:table_id << {ID_BITS}) + :upto"
 _ENDS = "SELECT last_seq, purged_seq FROM table_seq WHERE table_id = :table_id"
+_ALL_ENDS = "SELECT table_id, last_seq FROM table_seq"
+_SOME_ENDS = f"{_ALL_ENDS} WHERE table_id IN (:ids*)"
 _CURSORS = "SELECT component, seq, epoch, needs_refresh FROM subscriber_cursor WHERE table_id = :table_id"
 _SAVE = """INSERT INTO subscriber_cursor (component, table_id, seq, epoch, needs_refresh, updated_at)
 VALUES (:component, :table_id, :seq, :epoch, 0, :now)
@@ -66,9 +70,10 @@ def find_change(reader: Registry | Reader | Transaction, table_id: int, number: 
     return decode_changes(reader, table_id, rows)[0] if rows and rows[0][0] == number else None
 
 
-def read_ends(reader: Registry | Reader | Transaction) -> dict[int, int]:
-    """The last number of every table's journal: what the sweep compares with its cursors."""
-    return {row[0]: row[1] for row in reader.query("SELECT table_id, last_seq FROM table_seq")}
+def read_ends(reader: Registry | Reader | Transaction, tables: Collection[int] | None = None) -> dict[int, int]:
+    """The last number of every table's journal, which the sweep compares with its cursors, or of these tables' alone."""
+    rows = reader.query(_ALL_ENDS) if tables is None else reader.query(_SOME_ENDS, {"ids": sorted(tables)})
+    return {row[0]: row[1] for row in rows}
 
 
 def read_bounds(reader: Registry | Reader | Transaction) -> dict[int, tuple[int, int]]:

@@ -122,6 +122,7 @@ def create_table(registry: Registry, spec: TableSpec) -> LakeTable:
     try:
         with registry.write() as tx:
             table_id = tx.query("INSERT INTO table_seq (last_id) VALUES (1) RETURNING table_id")[0][0]
+            tx.created.add(table_id)
             tx.insert(
                 "tables",
                 ("id", "database", "name", "kind", "event_time_field", "last_modified", "created_at"),

@@ -95,6 +95,7 @@ class Transaction:
     def __init__(self, connection: Connection, heads: Sequence[TableHead], *, now: int, registry: Registry) -> None:
         self.connection, self.now, self.registry = connection, now, registry
         self.tables = {head.table_id: LockedTable(head) for head in heads}
+        self.created: set[int] = set()
         self.after_commit: list[Callable[[], None]] = []
         self.query, self.run, self.send, self.insert = connection.query, connection.run, connection.send, connection.insert
         self.run_many, self.together = connection.run_many, connection.together

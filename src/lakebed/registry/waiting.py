@@ -14,6 +14,7 @@ from lakebed.registry.wakeup import SWEEP_S, open_hints
 if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
     from lakebed.registry.transaction import Reader
+    from lakebed.registry.wakeup import Hints
 
 _COMMITTED = "SELECT committed_group, current_snapshot_id, last_group, database, name FROM tables WHERE id = :id"
 _BEHIND = """SELECT 1 FROM tables t WHERE t.dropped_at IS NULL AND t.state = 'ok' AND (t.committed_group < t.last_group OR EXISTS (
@@ -45,10 +46,17 @@ def wait_for_group(registry: Registry, table_id: int, group: int, *, timeout_s: 
             committed, snapshot_id = find_committed(registry, table_id)
             if committed >= group:
                 return snapshot_id
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if deadline <= time.monotonic():
                 raise timed_out(registry, table_id, group, timeout_s=timeout_s)
-            hints.wait(min(left, SWEEP_S))
+            _await_change(hints, table_id, until=min(deadline, time.monotonic() + SWEEP_S))
+
+
+def _await_change(hints: Hints, table_id: int, *, until: float) -> None:
+    """Returns at a hint that may concern the table, those of others cost it no query, and at `until` in any case."""
+    while (left := until - time.monotonic()) > 0:
+        hint = hints.wait(left)
+        if hint is None or hint.concerns(table_id):
+            return
 
 
 def wait_until_published(registry: Registry, *, timeout_s: float) -> bool:
