@@ -139,6 +139,12 @@ class BreakingLine:
     _broken: bool = False
     _guard: threading.Lock = field(default_factory=threading.Lock)
     _silenced: set[Wire] = field(default_factory=set)
+    _clients: list[Wire] = field(default_factory=list)
+
+    def cut_clients(self) -> None:
+        """Now, whatever they do: the server keeps what it was sent."""
+        for client in self._clients:
+            client.cut()
 
     def break_at_commit(self, how: Cut, *, for_good: bool = False) -> None:
         """Of whichever connection commits next; once, or `for_good`: then no connection is answered until it is mended."""
@@ -153,6 +159,7 @@ class BreakingLine:
         if self._broken and self._armed is None:
             client.cut()
             return
+        self._clients.append(client)
         server = dial(self.server)
         answers = threading.Thread(target=self._answer, args=(client, server), name="pooler-answers")
         answers.start()

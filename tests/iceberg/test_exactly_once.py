@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 
 from builders import ORDERS
 from ice import ROWS, IceLake
-from lakebed.core.errors import LeaseLostError, OutcomeUnknownError, RegistryUnavailableError
+from lakebed.core.errors import LeaseLostError, OutcomeUnknownError, RegistryLockedError, RegistryUnavailableError
 from lakebed.iceberg.catalog import CATALOG_NAME, LakeCatalog, open_catalog
 from lakebed.iceberg.committer import Committer
 from lakebed.registry.create import open_backend
@@ -35,6 +35,7 @@ class FaultyCatalog(LakeCatalog):
 
     lose_answers = 0
     refuse_after = 0
+    refusal: Exception = OperationalError("connect", {}, Exception("no answer"))
     before_swap: Callable[[], object] = staticmethod(lambda: None)
 
     @classmethod
@@ -55,7 +56,7 @@ class FaultyCatalog(LakeCatalog):
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
         if self._armed and self.refuse_after == 1:
-            raise OperationalError("connect", {}, Exception("no answer"))
+            raise self.refusal
         with super()._writing() as connection:
             yield connection
         if self._armed and self.lose_answers:
@@ -88,10 +89,12 @@ def test_an_answer_lost_after_the_swap_is_looked_up_and_nothing_is_deleted(fault
     faulty.require_true()
 
 
-def test_an_unknown_outcome_touches_nothing_and_the_next_call_finds_what_is_true(faulty: IceLake) -> None:
+@pytest.mark.parametrize("refusal", [FaultyCatalog.refusal, RegistryLockedError("another writer held the lock file")])
+def test_an_unknown_outcome_touches_nothing_and_the_next_call_finds_what_is_true(faulty: IceLake, refusal: Exception) -> None:
     faulty.create()
     faulty.insert(1)
     faults = _faults(faulty)
+    faults.refusal = refusal
     faults.lose_answers, faults.refuse_after = 1, 2
     faulty.write(2)
     faulty.seal()

@@ -19,7 +19,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
-from lakebed.core.errors import LeaseLostError, OutcomeUnknownError, RegistryUnavailableError
+from lakebed.core.errors import LakebedError, LeaseLostError, OutcomeUnknownError, RegistryUnavailableError
 from lakebed.iceberg.private import catalog_tables, start_catalog
 from lakebed.registry.filelock import FileLock
 
@@ -147,7 +147,7 @@ class LakeCatalog(SqlCatalog):
                 locking = f"{_EPOCH} FOR UPDATE" if self.engine.dialect.name == "postgresql" else _EPOCH
                 connection.execute(text(locking), _params(name))
                 row = connection.execute(text(_FIND), _params(name)).one_or_none()
-        except SQLAlchemyError:
+        except (SQLAlchemyError, LakebedError):  # the lock file has errors of its own
             raise OutcomeUnknownError(f"of the Iceberg commit {new}") from cause
         return row is not None and row[0] == new
 

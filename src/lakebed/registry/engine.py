@@ -245,7 +245,7 @@ class Registry:
                     rows = connection.query("SELECT state FROM operations WHERE op_id = :op_id", {"op_id": op_id})
                 finally:
                     self.backend.rollback(connection)
-        except RegistryUnavailableError:
+        except LakebedError:  # locked, read-only, away: none of them says what became of the transaction in doubt
             raise OutcomeUnknownError(op_id) from cause
         if not rows or rows[0][0] != "registered":
             message = f"the connection was lost before operation {op_id} was committed; nothing was changed: retry"
