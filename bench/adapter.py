@@ -35,7 +35,7 @@ from lakebed.registry.operations import Operation
 from lakebed.registry.publish import publish_partition
 from lakebed.registry.retire import retire_by_ids
 from lakebed.registry.wakeup import Follower
-from lakebed.writing import new_op_id
+from lakebed.staging import new_op_id
 
 Registry = Lake
 TABLE = "bench.events"

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import json
-import logging
 import secrets
-import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypedDict
 
 from lakebed.core import fingerprints
-from lakebed.core.errors import (
-    ConflictError,
-    FileConflictError,
-    LakebedError,
-    NotIcebergReadyError,
-    OperationConflictError,
-    OutcomeUnknownError,
-)
-from lakebed.core.ids import make_op_id
+from lakebed.core.errors import FileConflictError, LakebedError, NotIcebergReadyError
 from lakebed.core.names import GLOBAL_INSTANCE
 from lakebed.core.partitions import NewPartition
 from lakebed.core.transforms import resolve_transforms
 from lakebed.parquet.capture import CapturedFile, capture, capture_foreign
 from lakebed.parquet.inspect import Wanted
 from lakebed.parquet.preflight import find_obstacles, list_path_fields
-from lakebed.registry.operations import Operation, finish_rollback, open_operation, renew_operation, start_rollback
+from lakebed.registry.operations import DEFAULT_LEASE_US, Operation
 from lakebed.registry.orphans import list_swept
 from lakebed.registry.publish import Published, publish_partition
 from lakebed.registry.retire import DEFAULT_GRACE_US
+from lakebed.staging import naming_recovery, new_op_id, staging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -38,12 +29,8 @@ if TYPE_CHECKING:
     from lakebed.core.times import TimeRange
     from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import LakeTable
+    from lakebed.staging import Staging
     from lakebed.storage.access import Storage
-
-
-logger = logging.getLogger(__name__)
-
-_RENEWALS_PER_LEASE = 3
 
 
 class RegisterOptions(TypedDict, total=False):
@@ -58,16 +45,34 @@ class RegisterOptions(TypedDict, total=False):
 
 @dataclass(slots=True)
 class Writing:
-    """One open write. Files go to `new_path()`s; nothing is visible before `publish`."""
+    """One open write without Spark. Files go to `new_path()`s; nothing is visible before `publish`."""
 
     registry: Registry
     storage: Storage
-    table: LakeTable
-    operation: Operation
-    directory: str
+    work: Staging
     paths: list[str] = field(default_factory=list)
     partition_paths: dict[str, str] = field(default_factory=dict)  # of files that do not lie in the empty one
-    published: Published | None = None
+
+    @property
+    def table(self) -> LakeTable:
+        return self.work.table
+
+    @property
+    def operation(self) -> Operation:
+        return self.work.operation
+
+    @property
+    def directory(self) -> str:
+        return self.work.directory
+
+    @property
+    def published(self) -> Published | None:
+        return self.work.published
+
+    @published.setter
+    def published(self, done: Published) -> None:
+        """For a caller that publishes its files in a transaction of its own."""
+        self.work.published = done
 
     def new_path(self, extension: str = "parquet", *, partition_path: str = "") -> str:
         path = self.storage.paths.new_file(self.directory, len(self.paths), extension)
@@ -85,41 +90,29 @@ class Writing:
         grace_us: int = DEFAULT_GRACE_US,
     ) -> Published:
         """Make every file durable, capture its footer, and publish them all as one partition. No file: an empty partition."""
+        with naming_recovery(self.registry, self.operation.op_id):
+            captured = self._capture()
+        partition = partition_of(self.table, captured, insert_range=insert_range, instance=instance)
+        done = publish_partition(self.registry, partition, self.operation, replacing=replacing, keeping=keeping, grace_us=grace_us)
+        self.published = done
+        return done
+
+    def _capture(self) -> list[CapturedFile]:
         if self.paths:
             self.storage.sync_tree(self.directory)
-        captured = [
+        return [
             capture(self.storage, path, self.table.schema, wanted=wanted_of(self.table), partition_path=self.partition_paths[path])
             for path in self.paths
         ]
-        partition = partition_of(self.table, captured, insert_range=insert_range, instance=instance)
-        self.published = publish_partition(
-            self.registry, partition, self.operation, replacing=replacing, keeping=keeping, grace_us=grace_us
-        )
-        return self.published
 
 
 @contextmanager
-def open_writing(registry: Registry, storage: Storage, table: LakeTable, *, kind: str = "insert") -> Iterator[Writing]:
-    """Write the intent, then let the caller write. A block that raises, or never publishes, leaves no row and no file.
-
-    The one exception is an unknown outcome: then nothing is touched, recovery decides later.
-    """
-    op_id = new_op_id(registry)
-    directory = storage.paths.operation_directory(table.table_id, table.name, op_id)
-    operation = Operation(op_id=op_id, kind=kind, has_intent=True, staging_path=directory)
-    open_operation(registry, table.name, operation)
-    writing = Writing(registry, storage, table, operation, directory)
-    try:
-        yield writing
-    except OutcomeUnknownError:
-        raise
-    except BaseException as exc:
-        if writing.published is None:
-            with suppress(OperationConflictError):  # interrupted behind its commit, or recovered by another: nothing is ours to undo
-                roll_back(registry, storage, table, op_id, directory, error=f"{type(exc).__name__}: {exc}")
-        raise
-    if writing.published is None:
-        roll_back(registry, storage, table, op_id, directory, error="the writer published nothing")
+def open_writing(
+    registry: Registry, storage: Storage, table: LakeTable, *, kind: str = "insert", lease_us: int = DEFAULT_LEASE_US
+) -> Iterator[Writing]:
+    """An open write (`lakebed.staging`) whose caller writes the files: a block that raises, or never publishes, leaves no row and no file."""
+    with staging(registry, storage, table, kind=kind, lease_us=lease_us) as work:
+        yield Writing(registry, storage, work)
 
 
 def register_files(  # noqa: PLR0913 - one keyword per choice
@@ -171,19 +164,6 @@ def place_file(captured: CapturedFile, table: LakeTable, partition_by: Sequence[
     return replace(captured, file=replace(captured.file, partition_path=partition_path))
 
 
-def roll_back(registry: Registry, storage: Storage, table: LakeTable, op_id: str, directory: str, *, error: str) -> None:
-    """Take the operation back first, so that nobody can register it, then delete exactly its directory."""
-    with registry.write([table.table_id]) as tx:
-        start_rollback(tx, op_id, error=error, abandoned=True)
-    storage.delete_tree(directory)
-    with registry.write([table.table_id]) as tx:
-        finish_rollback(tx, op_id)
-
-
-def new_op_id(registry: Registry) -> str:
-    return make_op_id(registry.host_now(), secrets.token_bytes(10))
-
-
 def wanted_of(table: LakeTable) -> Wanted:
     return Wanted(event_time=table.row.event_time_field, indexed=frozenset(table.indexed))
 
@@ -200,31 +180,3 @@ def partition_of(table: LakeTable, captured: Sequence[CapturedFile], *, insert_r
         insert_range=insert_range,
         event_range=(min(low for low, _ in known), max(high for _, high in known)) if complete else None,
     )
-
-
-@contextmanager
-def kept_alive(registry: Registry, op_id: str, lease_us: int, *, opened: Callable[[], bool] = lambda: True) -> Iterator[None]:
-    """Renews the lease for as long as the block runs; a registry that is away is asked again, a lost operation is not.
-
-    `opened` is called first, by the thread that renews: it writes the operation, or says that there is none to renew.
-    """
-    done = threading.Event()
-
-    def beat() -> None:
-        if not opened():
-            return
-        while not done.wait(lease_us / 1e6 / _RENEWALS_PER_LEASE):
-            try:
-                renew_operation(registry, op_id, lease_us=lease_us)
-            except ConflictError:
-                return
-            except LakebedError as exc:
-                logger.warning("a lease could not be renewed", extra={"action": "renew", "op_id": op_id, "reason": str(exc)})
-
-    thread = threading.Thread(target=beat, name=f"lakebed-heartbeat-{op_id[-6:]}", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()

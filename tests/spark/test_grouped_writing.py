@@ -59,7 +59,7 @@ def test_a_group_that_is_old_enough_is_rotated_though_nobody_writes(spark_lake: 
         assert rows_of(spark_lake, ORDERS) == rows_of(orders(spark, 0, 3))
 
     assert count(spark_lake.registry, "partitions") == 1
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith(("lakebed-writer", "lakebed-heartbeat"))]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("lakebed-writer")]
     assert spark_lake.check().clean
 
 

@@ -25,8 +25,8 @@ from lakebed.core.errors import (
 from lakebed.pipeline.faults import translate
 from lakebed.pipeline.insert import insert
 from lakebed.pipeline.write import publish_files, staging, write_frame
+from lakebed.staging import roll_back
 from lakebed.testing import Steps
-from lakebed.writing import roll_back
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

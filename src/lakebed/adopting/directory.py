@@ -22,12 +22,11 @@ from lakebed.parquet.rewriting import Recipe
 from lakebed.parquet.shaping import Shape
 from lakebed.registry.adopted import SourceStamp, list_adopted, remember_adopted
 from lakebed.registry.lake_tables import TableSpec, create_table, evolve_schema, require_table
-from lakebed.registry.operations import DEFAULT_LEASE_US
 from lakebed.registry.orphans import list_swept
 from lakebed.registry.publish import publish_partition
 from lakebed.registry.runs import add_run, finish_run
 from lakebed.storage.intake import bring_in
-from lakebed.writing import kept_alive, open_writing, partition_of, place_file, wanted_of_foreign
+from lakebed.writing import open_writing, partition_of, place_file, wanted_of_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -144,15 +143,15 @@ def _take(taking: _Taking, steps: Sequence[Step], run: _Run) -> int | None:
     """One batch: intent, files, capture, one transaction; None when every file of it was refused after all."""
     registry, storage, table = taking.registry, taking.storage, taking.table
     _require_unswept(registry, storage, steps)
-    with open_writing(registry, storage, table, kind="adopt") as writing, kept_alive(registry, writing.operation.op_id, DEFAULT_LEASE_US):
+    with open_writing(registry, storage, table, kind="adopt") as writing:
         captured, kept = _bring(taking, writing, steps, run)
         if not captured:
             return None
         if writing.paths:
             storage.sync_tree(writing.directory)
         partition = partition_of(table, captured, insert_range=None, instance=taking.request.instance)
-        writing.published = publish_partition(registry, partition, writing.operation, guard=_remember(table, writing, kept))
-        return writing.published.partition_id
+        done = writing.published = publish_partition(registry, partition, writing.operation, guard=_remember(table, writing, kept))
+        return done.partition_id
 
 
 def _require_unswept(registry: Registry, storage: Storage, steps: Sequence[Step]) -> None:

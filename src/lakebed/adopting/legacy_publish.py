@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from lakebed.core import fingerprints
 from lakebed.core.partitions import NewPartition
 from lakebed.registry.legacy import import_operation, require_not_imported
-from lakebed.registry.operations import DEFAULT_LEASE_US, register_parts
+from lakebed.registry.operations import register_parts
 from lakebed.registry.publish import publish
+from lakebed.staging import new_op_id
 from lakebed.storage.intake import bring_in
-from lakebed.writing import kept_alive, new_op_id, open_writing
+from lakebed.writing import open_writing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,7 @@ def publish_batch(
     if not any(_is_outside(storage, one) for one in ready):
         _publish(registry, table, schema_hash, ready, None)
         return
-    with open_writing(registry, storage, table, kind="import") as writing, kept_alive(registry, writing.operation.op_id, DEFAULT_LEASE_US):
+    with open_writing(registry, storage, table, kind="import") as writing:
         moved = [_bring_in(storage, writing, one, link=link) if _is_outside(storage, one) else one for one in ready]
         storage.sync_tree(writing.directory)
         writing.published = _publish(registry, table, schema_hash, moved, writing)

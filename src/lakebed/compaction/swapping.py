@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed.compaction.engines import Order
 from lakebed.core import fingerprints
-from lakebed.core.errors import ConflictError, LakebedError, OutcomeUnknownError, RewriteMismatchError, StorageUnavailableError
+from lakebed.core.errors import RewriteMismatchError
 from lakebed.core.partitions import NewPartition
 from lakebed.parquet.row_reading import RowSum, Source, sum_files
 from lakebed.parquet.shaping import Shape
-from lakebed.registry.operations import DEFAULT_LEASE_US, Operation, open_operation
+from lakebed.registry.operations import DEFAULT_LEASE_US
 from lakebed.registry.publish import publish_partition
 from lakebed.registry.small_files import COMPACT
 from lakebed.registry.view_sets import guard_files
-from lakebed.writing import kept_alive, new_op_id, roll_back
+from lakebed.staging import staging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from lakebed.compaction.engines import Engine, Rewriting
     from lakebed.compaction.planning import RunPlan
     from lakebed.core.times import TimeRange
     from lakebed.parquet.capture import CapturedFile
     from lakebed.registry.engine import Registry
+    from lakebed.registry.operations import Operation
+    from lakebed.registry.publish import Published
     from lakebed.storage.access import Storage
-
-logger = logging.getLogger(__name__)
-
-_SHOWN_CHARS = 1000
 
 
 def never() -> bool:
@@ -74,7 +70,7 @@ def swap(
     None when it was cancelled, with nothing left. After an unknown outcome nothing is touched: recovery decides later.
     """
     began = time.monotonic()
-    with _operation(registry, storage, run, kind=kind, lease_us=lease_us) as work:
+    with staging(registry, storage, run.table, kind=kind, lease_us=lease_us) as work:
         written: Sequence[CapturedFile] = ()
         if run.rewriting:
             done = engine.rewrite(Order(run=run, operation=work.operation, directory=work.directory), cancelled=cancelled)
@@ -84,7 +80,7 @@ def swap(
             written = done.files
         if written:
             storage.sync_tree(work.directory)
-        work.is_published = _publish(registry, run, work.operation, written)
+        work.published = _publish(registry, run, work.operation, written)
     return _tell(run, written, engine.name if run.rewriting else "", seconds=time.monotonic() - began)
 
 
@@ -106,7 +102,7 @@ def _tell(run: RunPlan, written: Sequence[CapturedFile], engine: str, *, seconds
     )
 
 
-def _publish(registry: Registry, run: RunPlan, operation: Operation, written: Sequence[CapturedFile]) -> bool:
+def _publish(registry: Registry, run: RunPlan, operation: Operation, written: Sequence[CapturedFile]) -> Published:
     """Victims are compared by partition and by file, under the table's lock: whoever changed one of them wins."""
     known = [piece.source_data_hash for piece in run.pieces if piece.source_data_hash is not None]
     times = [c.event_range for c in written if c.event_range is not None]
@@ -124,8 +120,7 @@ def _publish(registry: Registry, run: RunPlan, operation: Operation, written: Se
     ids = [piece.partition_id for piece in run.pieces]
     guard = guard_files(run.table.name, partitions=ids, files=[f.file_id for f in (*run.rewriting, *run.keeping)])
     keeping = frozenset(file.file_id for file in run.keeping)
-    publish_partition(registry, partition, operation, replacing=frozenset(ids), keeping=keeping, guard=guard)
-    return True
+    return publish_partition(registry, partition, operation, replacing=frozenset(ids), keeping=keeping, guard=guard)
 
 
 # -- the same rows ----------------------------------------------------------------------------
@@ -150,51 +145,3 @@ def _require_same_rows(storage: Storage, run: RunPlan, done: Rewriting) -> None:
 def _require_equal(run: RunPlan, before: RowSum, after: RowSum) -> None:
     if before != after:
         raise RewriteMismatchError(str(run.wanted), expected=before.rows, found=after.rows, other_rows=before.rows == after.rows)
-
-
-# -- the operation ----------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Work:
-    operation: Operation
-    directory: str
-    is_published: bool = False
-
-
-@contextmanager
-def _operation(registry: Registry, storage: Storage, run: RunPlan, *, kind: str, lease_us: int) -> Iterator[_Work]:
-    """The intent before the first byte, its lease kept alive; a block that raises or publishes nothing leaves nothing."""
-    if storage.find_marker() is None:  # the directories would be made anew, below an empty mount point
-        message = f"the warehouse {storage.paths.root} has no marker: mount it, or restore the marker; nothing was written"
-        raise StorageUnavailableError(message)
-    table, op_id = run.table, new_op_id(registry)
-    directory = storage.paths.operation_directory(table.table_id, table.name, op_id)
-    operation = Operation(op_id=op_id, kind=kind, has_intent=True, staging_path=directory)
-    open_operation(registry, table.name, operation, lease_us=lease_us)
-    work = _Work(operation, directory)
-    error = "nothing was published"
-    try:
-        with kept_alive(registry, op_id, lease_us):
-            yield work
-    except OutcomeUnknownError:
-        work.is_published = True  # nobody knows: nothing here may undo it
-        raise
-    except BaseException as exc:
-        error = f"{type(exc).__name__}: {exc}"[:_SHOWN_CHARS]
-        raise
-    finally:
-        if not work.is_published:
-            _undo(registry, storage, run, work, error=error)
-
-
-def _undo(registry: Registry, storage: Storage, run: RunPlan, work: _Work, *, error: str) -> None:
-    """The first error is the one to tell: what cannot be undone now, recovery undoes when the lease has ended."""
-    try:
-        roll_back(registry, storage, run.table, work.operation.op_id, work.directory, error=error)
-        storage.delete_tree(work.directory)  # tasks of an aborted job end a little later than the job
-    except ConflictError:
-        pass  # interrupted behind its commit, or recovered by another: nothing is ours to undo
-    except LakebedError as exc:
-        extra = {"action": "roll_back", "table": str(run.table.name), "op_id": work.operation.op_id, "reason": str(exc)}
-        logger.warning("a failed rewrite could not be undone yet; recovery will", extra=extra)

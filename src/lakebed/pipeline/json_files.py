@@ -25,7 +25,7 @@ from lakebed.pipeline.write import key_of, new_partition, prepare, publish_files
 from lakebed.registry.lake_tables import require_table
 from lakebed.registry.operations import Operation
 from lakebed.registry.publish import publish_partition
-from lakebed.writing import new_op_id
+from lakebed.staging import new_op_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -24,7 +24,7 @@ from lakebed.pipeline.write import publish_files, write_frame
 from lakebed.registry.operations import Operation
 from lakebed.registry.publish import publish_partition
 from lakebed.registry.view_sets import guard_source, list_definitions, promote_when_covered
-from lakebed.writing import new_op_id
+from lakebed.staging import new_op_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -23,6 +23,7 @@ from lakebed.core.errors import (
 )
 from lakebed.core.names import TableName
 from lakebed.registry.connection import CommitUnknownError
+from lakebed.registry.heartbeat import Heartbeat
 from lakebed.registry.sqlite import SqliteBackend
 from lakebed.registry.transaction import Reader, Transaction
 
@@ -62,6 +63,7 @@ class Registry:
         self.indexed_fields: dict[int, tuple[int, ...]] = {}
         self.scopes: OrderedDict[tuple[int, str, str], int] = OrderedDict()
         self._listeners: list[Listener] = []
+        self.heartbeat = Heartbeat(self)
 
     @property
     def dialect(self) -> Dialect:
@@ -206,6 +208,7 @@ class Registry:
         """
         if os.getpid() != self._pid:
             return  # they are the parent's: a goodbye from here would end its sessions
+        self.heartbeat.stop()
         idle = self.take_idle()
         if isinstance(self.backend, SqliteBackend) and idle:
             self.backend.locked().try_acquire()

@@ -10,7 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakebed.core.errors import InvalidValueError, OperationConflictError, OperationNotFoundError
+from lakebed.core.errors import (
+    InvalidValueError,
+    OperationConflictError,
+    OperationNotFoundError,
+    OutcomeUnknownError,
+    RegistryUnavailableError,
+)
 from lakebed.core.ids import require_op_id
 from lakebed.registry.statements import Insert
 
@@ -77,12 +83,15 @@ class OperationRow:
     error: str | None
 
 
-def open_operation(registry: Registry, table: TableName, operation: Operation, *, lease_us: int = DEFAULT_LEASE_US) -> OperationRow:
+def open_operation(registry: Registry, table: TableName, operation: Operation, *, lease_us: int = DEFAULT_LEASE_US) -> None:
     """Write the intent. From now on its directory belongs to it, and recovery leaves it alone until the lease ends."""
-    with registry.write([table]) as tx:
-        locked = tx.require(table)
-        tx.together([_row_of(tx, locked, operation, state="writing", result=None, lease_until=tx.now + lease_us)])
-    return require_operation(registry, operation.op_id)
+    try:
+        with registry.write([table]) as tx:
+            locked = tx.require(table)
+            tx.together([_row_of(tx, locked, operation, state="writing", result=None, lease_until=tx.now + lease_us)])
+    except OutcomeUnknownError as exc:  # an intent makes nothing visible: recovery removes it if it is there
+        message = f"the connection was lost while operation {operation.op_id} was opened; nothing was written: retry"
+        raise RegistryUnavailableError(message) from exc
 
 
 def renew_operation(registry: Registry, op_id: str, *, lease_us: int = DEFAULT_LEASE_US) -> None:

@@ -1,0 +1,185 @@
+"""The one open write: intent before the first byte, a directory of its own, a lease that is renewed, one publication or no trace."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakebed.core.errors import (
+    ConflictError,
+    LakebedError,
+    OperationConflictError,
+    OutcomeUnknownError,
+    StorageUnavailableError,
+)
+from lakebed.core.ids import make_op_id
+from lakebed.registry.operations import DEFAULT_LEASE_US, Operation, find_operation, finish_rollback, open_operation, start_rollback
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.publish import Published
+    from lakebed.storage.access import Storage
+
+logger = logging.getLogger(__name__)
+
+_SHOWN_CHARS = 1000
+_TAKEN = ("rolling_back", "rolled_back")
+
+
+@dataclass(slots=True)
+class Staging:
+    """One open write: files go below `directory`, and nothing is visible before `published` is set."""
+
+    table: LakeTable
+    operation: Operation
+    place: str
+    intent: Future[None] | None = None  # being written by another thread
+    published: Published | None = None
+    timings: dict[str, float] = field(default_factory=dict)  # seconds per stage
+    _within: float = 0.0
+
+    @property
+    def directory(self) -> str:
+        """Whoever asks where to write waits for the intent: there is no byte before it."""
+        if self.intent is not None:
+            with self.stage("intent"):
+                self.intent.result()
+            self.intent = None
+        return self.place
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Of a stage within another, only the inner one counts the time."""
+        started, outer, self._within = time.perf_counter(), self._within, 0.0
+        try:
+            yield
+        finally:
+            taken = time.perf_counter() - started
+            self.timings[name] = self.timings.get(name, 0.0) + taken - self._within
+            self._within = outer + taken
+
+
+@contextmanager
+def staging(
+    registry: Registry,
+    storage: Storage,
+    table: LakeTable,
+    *,
+    kind: str = "insert",
+    mode: str | None = None,
+    batch: tuple[str, int] | None = None,
+    lease_us: int = DEFAULT_LEASE_US,
+    ahead: bool = False,
+) -> Iterator[Staging]:
+    """Write the intent, keep its lease alive, then let the caller write and publish.
+
+    A block that raises, or never publishes, leaves no row and no file. After an unknown outcome nothing is touched:
+    recovery decides later. `ahead`: the caller plans while another thread writes the intent; `directory` waits for it.
+    """
+    require_warehouse(storage)
+    op_id = new_op_id(registry)
+    directory = storage.paths.operation_directory(table.table_id, table.name, op_id)
+    app_id, batch_id = batch or (None, None)
+    operation = Operation(
+        op_id=op_id, kind=kind, has_intent=True, staging_path=directory, mode=mode, app_id=app_id, batch_id=batch_id
+    )  # fmt: skip
+    intent: Future[None] = Future()
+    work = Staging(table, operation, directory, intent if ahead else None)
+    try:
+        with (
+            _intending(registry, work, intent, lease_us, ahead=ahead),
+            registry.heartbeat.renewing(op_id, lease_us),
+            naming_recovery(registry, op_id),
+        ):
+            yield work
+    except OutcomeUnknownError:
+        raise
+    except BaseException as exc:
+        if work.published is None and intent.done() and intent.exception() is None:
+            _undo(registry, storage, work, error=f"{type(exc).__name__}: {exc}"[:_SHOWN_CHARS])
+        raise
+    if work.published is None:
+        _undo(registry, storage, work, error="the writer published nothing")
+
+
+@contextmanager
+def naming_recovery(registry: Registry, op_id: str) -> Iterator[None]:
+    """A block that fails because another process recovered the operation and deleted its files raises a conflict."""
+    try:
+        yield
+    except (OutcomeUnknownError, ConflictError):
+        raise
+    except (LakebedError, OSError) as exc:
+        found = None
+        with suppress(LakebedError):
+            found = find_operation(registry, op_id)
+        if found is None or found.state not in _TAKEN:
+            raise
+        raise OperationConflictError(op_id, wanted="writing", found=found.state) from exc
+
+
+def roll_back(registry: Registry, storage: Storage, table: LakeTable, op_id: str, directory: str, *, error: str) -> None:
+    """Take the operation back first, so that nobody can register it, then delete exactly its directory."""
+    with registry.write([table.table_id]) as tx:
+        start_rollback(tx, op_id, error=error, abandoned=True)
+    storage.delete_tree(directory)
+    with registry.write([table.table_id]) as tx:
+        finish_rollback(tx, op_id)
+
+
+def new_op_id(registry: Registry) -> str:
+    return make_op_id(registry.host_now(), secrets.token_bytes(10))
+
+
+def require_warehouse(storage: Storage) -> None:
+    """Without its marker the directories would be created again, below an empty mount point."""
+    if storage.find_marker() is None:
+        message = f"the warehouse {storage.paths.root} has no marker: mount it, or restore the marker; nothing was written"
+        raise StorageUnavailableError(message)
+
+
+@contextmanager
+def _intending(registry: Registry, work: Staging, intent: Future[None], lease_us: int, *, ahead: bool) -> Iterator[None]:
+    """Write the intent, in a thread of its own if `ahead`; when the block ends without an error, it is written."""
+
+    def write() -> None:
+        try:
+            open_operation(registry, work.table.name, work.operation, lease_us=lease_us)
+        except BaseException as exc:  # noqa: BLE001 - whoever waits for the intent gets it
+            intent.set_exception(exc)
+        else:
+            intent.set_result(None)
+
+    if not ahead:
+        write()
+        intent.result()
+        yield
+        return
+    thread = threading.Thread(target=write, name=f"lakebed-intent-{work.operation.op_id[-6:]}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+    intent.result()
+
+
+def _undo(registry: Registry, storage: Storage, work: Staging, *, error: str) -> None:
+    """The first error is the one to raise: what cannot be undone now, recovery undoes when the lease has ended."""
+    try:
+        roll_back(registry, storage, work.table, work.operation.op_id, work.place, error=error)
+        storage.delete_tree(work.place)  # tasks of an aborted job end a little later than the job
+    except ConflictError:
+        pass  # interrupted behind its commit, or recovered by another: nothing is ours to undo
+    except LakebedError as exc:
+        extra = {"action": "roll_back", "table": str(work.table.name), "op_id": work.operation.op_id, "reason": str(exc)}
+        logger.warning("a failed write could not be undone yet; recovery will", extra=extra)
