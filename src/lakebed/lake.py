@@ -127,7 +127,7 @@ class Lake:
 
         url = self.settings.registry_url
         source = SparkSource(self._wishes.given, options=self._wishes.options, serves=(url, self.storage.paths.root) if url else None)
-        return Context(self.registry, self.storage, source, self.commits, self.settings.metadata_mode)
+        return Context(self.registry, self.storage, source, self.commits, self.settings.metadata_mode, owner=self)
 
     @property
     def spark(self) -> SparkSession:

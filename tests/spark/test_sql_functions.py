@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
-import threading
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from connect_servers import connect_server
 
 from builders import DAILY, ORDERS, fake_file, make_table, make_view, promote, publish, stage, write_partition
 from lakebed.lake import connect
@@ -21,14 +19,11 @@ from lakebed.pipeline.function_answers import FUNCTIONS
 from lakebed.registry.runs import list_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import SparkSession
 
     from lakebed.lake import Lake
 
 SESSION = Path(__file__).with_name("function_session.py")
-SUBMIT = Path(sys.executable).with_name("spark-submit")
 HOURS = [datetime(2026, 1, 1, hour, tzinfo=UTC).isoformat() for hour in range(3)]
 KEY = "'shop.orders', 'global', TIMESTAMP '2026-01-01T00:00:00Z', '2026-01-01T01:00:00Z'"
 QUESTIONS = [
@@ -130,25 +125,3 @@ def converse(remote: str, environment: dict[str, str]) -> Any:
     process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert process.returncode == 0, process.stderr[-3000:]
     return json.loads(process.stdout.splitlines()[-1])
-
-
-@contextmanager
-def connect_server(environment: dict[str, str]) -> Iterator[str]:
-    """A Spark Connect server as an administrator starts one."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    place = {"spark.connect.grpc.binding.port": port, "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    options = [word for key, value in {**place, "spark.ui.enabled": "false"}.items() for word in ("--conf", f"{key}={value}")]
-    command = [str(SUBMIT), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", "local[2,3]", *options]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as server:
-        assert server.stderr is not None
-        started = next((line for line in server.stderr if "Spark Connect server started at" in line), None)
-        drain = threading.Thread(target=server.stderr.read)  # a full pipe would stop it
-        drain.start()
-        try:
-            assert started is not None, "the server ended before it listened"
-            yield f"sc://127.0.0.1:{port}"
-        finally:
-            server.terminate()
-            drain.join()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from lakebed.core.errors import InvalidValueError
 from lakebed.pipeline.reading import ReaderLease
 from lakebed.registry.waiting import RegistryCommits
 
@@ -19,15 +21,26 @@ if TYPE_CHECKING:
 MetadataMode = Literal["async", "sync"]
 
 
+class Owner(Protocol):
+    """What a context belongs to: the lake, which pickles as its settings and reconnects."""
+
+    @property
+    def context(self) -> Context: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`given_commits` and `metadata_mode` are the connection's: what writers wait for unless a call says otherwise."""
+    """`given_commits` and `metadata_mode` are the connection's: what writers wait for unless a call says otherwise.
+
+    Pickled, it is its owner's context in the other process.
+    """
 
     registry: Registry
     storage: Storage
     source: SparkSource
     given_commits: Commits | None = field(default=None, repr=False, compare=False)
     metadata_mode: MetadataMode = "async"
+    owner: Owner | None = field(default=None, repr=False, compare=False)
     lease: ReaderLease = field(init=False, repr=False, compare=False)
     commits: Commits = field(init=False, repr=False, compare=False)
 
@@ -38,3 +51,9 @@ class Context:
     @property
     def spark(self) -> SparkSession:
         return self.source.spark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.owner is None:
+            message = "this registry and warehouse cannot be opened in another process: open the lake with `lakebed.connect`"
+            raise InvalidValueError(message)
+        return attrgetter("context"), (self.owner,)

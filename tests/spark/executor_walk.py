@@ -1,0 +1,109 @@
+"""Everything that sends Python to Spark's executors, in a process of its own; prints what came of it as JSON.
+
+`python executor_walk.py <registry> <warehouse> <options of the session as JSON>`
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from insert_lakes import ORDERS, make_orders, orders, rows_of
+from pyspark.sql import functions as F  # noqa: N812
+
+from lakebed.compaction import compact
+from lakebed.core.transforms import parse_transform
+from lakebed.core.types import Primitive
+from lakebed.lake import Lake, connect
+from lakebed.pipeline.merge import engines_of
+from lakebed.storage.partition_paths import encode_partition_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PRICES = [Decimal("-12.50"), Decimal("0.00"), Decimal("7.25"), Decimal("99999.99"), None]
+PRICE = Primitive(name="decimal", precision=9, scale=2)
+BY_PRICE = ("bucket(16, price)", "truncate(50, price)")
+
+
+def imports_lakebed(lake: Lake) -> bool:
+    def look(_: int) -> bool:
+        try:
+            import lakebed  # noqa: F401, PLC0415
+        except ModuleNotFoundError:
+            return False
+        return True
+
+    return bool(lake.spark.range(1).select(F.udf(look, "boolean")("id")).collect()[0][0])
+
+
+def keys_of_decimals(lake: Lake) -> bool:
+    """Whether the partition paths are those that plain Python gives."""
+    frame = lake.spark.createDataFrame([(price,) for price in PRICES], "price decimal(9,2)")
+    lake.create_table("shop.prices", like=frame, partition_by=BY_PRICE)
+    lake.insert("shop.prices", frame)
+    transforms = [parse_transform(text) for text in BY_PRICE]
+    expected = {encode_partition_path([(t.name, t.apply(price, PRICE)) for t in transforms]) for price in PRICES}
+    return {file.partition_path for file in lake.list_files("shop.prices")} == expected
+
+
+def lists(lake: Lake) -> list[Any]:
+    """Lists are written by pyarrow inside the tasks, also when Spark compacts them."""
+    for first in (0, 10):
+        frame = orders(lake.spark, first, 10).withColumn("tags", F.array("id", F.lit(None)))
+        if first == 0:
+            lake.create_table("shop.lists", like=frame)
+        lake.insert("shop.lists", frame)
+    return [compact_with_spark(lake, "shop.lists"), lake.read("shop.lists").where("tags[0] = id").count()]
+
+
+def json_lines(lake: Lake) -> list[Any]:
+    """Rows of JSON files are summed up by the tasks before they become Parquet."""
+    make_orders(lake, "shop.lines")
+    lake.insert("shop.lines", orders(lake.spark, 0, 10))
+    lake.insert_json("shop.lines", orders(lake.spark, 10, 10))
+    return [compact_with_spark(lake, "shop.lines"), lake.read("shop.lines").count()]
+
+
+def compact_with_spark(lake: Lake, name: str) -> str:
+    done = compact(lake.registry, lake.storage, name, engines=replace(engines_of(lake.context), local_bytes=0))
+    return " ".join(run.engine for run in done.runs)
+
+
+def stream(lake: Lake) -> list[Any]:
+    """Two batches, then the query starts again and repeats nothing."""
+    make_orders(lake)
+    place = Path(lake.storage.paths.root).parent
+    orders(lake.spark, 0, 20).repartition(2).write.parquet(str(place / "source"))
+    for _ in range(2):
+        rows = lake.spark.readStream.schema("id long, ts timestamp, amount double").option("maxFilesPerTrigger", 1)
+        writer = rows.parquet(str(place / "source")).writeStream.foreachBatch(lake.foreach_batch(ORDERS, "walk"))
+        query = writer.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+    return [rows_of(lake) == rows_of(orders(lake.spark, 0, 20)), len(lake.list_partitions(ORDERS))]
+
+
+STEPS: tuple[Callable[[Lake], Any], ...] = (imports_lakebed, keys_of_decimals, lists, json_lines, stream)
+
+
+def attempt(step: Callable[[Lake], Any], lake: Lake) -> Any:
+    try:
+        return step(lake)
+    except Exception as exc:  # noqa: BLE001 - all that failed is named, not the first alone
+        return f"{type(exc).__name__}: {str(exc)[-1500:]}"
+
+
+def main(url: str, warehouse: str, options: str) -> None:
+    with connect(url, warehouse=warehouse, spark_options=json.loads(options), service="off") as lake:
+        answers = {step.__name__: attempt(step, lake) for step in STEPS}
+        answers["clean"] = lake.check(deep=True).clean
+        print(json.dumps(answers))  # noqa: T201 - read by the test
+        lake.spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
