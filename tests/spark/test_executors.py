@@ -62,6 +62,17 @@ def walk(url: str, place: Path, options: dict[str, str], **more: str) -> Any:
 
 @pytest.mark.timeout(450)
 @pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_executors_need_no_lakebed(url: str, tmp_path: Path) -> None:
+    cluster = {"spark.master": "local-cluster[1,1,1024]", "spark.executor.memory": "600m"}
+
+    answers = walk(url, tmp_path, cluster, PYSPARK_PYTHON=python_without_lakebed(tmp_path))
+
+    assert answers == {"imports_lakebed": False, **GOOD}
+
+
+@pytest.mark.timeout(450)
+@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("kind", ["postgresql"])
 def test_a_lake_is_written_and_streamed_into_over_spark_connect(url: str, tmp_path: Path) -> None:
     with connect_server(environment()) as remote:

@@ -1,13 +1,20 @@
-"""Iceberg's bucket hash: 32-bit murmur3 (x86, seed 0) over the bytes that its specification gives for each type."""
+"""Iceberg's bucket hash: 32-bit murmur3 (x86, seed 0) over the bytes that its specification gives for each type.
+
+Executors get this module by value (`pipeline/shipping.py`).
+"""
 
 from __future__ import annotations
 
-from decimal import Context, Decimal
+from typing import TYPE_CHECKING
+
+from lakebed.core.decimals import unscaled_of
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 _MASK = 0xFFFFFFFF
 C1, C2 = 0xCC9E2D51, 0x1B873593
 F1, F2 = 0x85EBCA6B, 0xC2B2AE35
-_WIDE = Context(prec=80)
 
 
 def murmur3(content: bytes) -> int:
@@ -27,7 +34,7 @@ def long_bytes(value: int) -> bytes:
 
 def decimal_bytes(value: Decimal, scale: int) -> bytes:
     """The shortest two's complement of the unscaled value."""
-    unscaled = int(value.scaleb(scale, _WIDE).to_integral_value(context=_WIDE))
+    unscaled = unscaled_of(value, scale)
     size = (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1
     return unscaled.to_bytes(size, "big", signed=True)
 

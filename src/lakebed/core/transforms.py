@@ -9,10 +9,11 @@ import base64
 import re
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Context, Decimal
+from decimal import Decimal
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from lakebed.core.decimals import decimal_text, truncate_decimal
 from lakebed.core.errors import InvalidValueError, SchemaRefusedError
 from lakebed.core.hashing import bucket_of, decimal_bytes, long_bytes
 from lakebed.core.times import EPOCH, MICROSECOND, from_micros
@@ -52,7 +53,6 @@ _SOURCES = {
 }
 _EPOCH_DAY = date(1970, 1, 1)
 _DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
-_WIDE = Context(prec=80)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +151,7 @@ def text_of(value: Value, source: Primitive) -> str:
         case (("int" | "long"), int()) if not isinstance(value, bool):
             return str(value)
         case "decimal", Decimal() | int() if not isinstance(value, bool):
-            return f"{Decimal(value).quantize(Decimal(1).scaleb(-source.scale), context=_WIDE):f}"
+            return decimal_text(Decimal(value), source.scale)
         case "date", _:
             return calendar_text("day", _micros(value, source) // _DAY_US)
         case "timestamp" | "timestamptz", _:
@@ -233,8 +233,7 @@ def _truncate(value: Value, width: int, source: Primitive) -> Value:
         case str() | bytes():
             return value[:width]
         case Decimal():
-            unscaled = int(value.scaleb(source.scale, _WIDE).to_integral_value(context=_WIDE))
-            return Decimal(unscaled - unscaled % width).scaleb(-source.scale, _WIDE)
+            return truncate_decimal(value, width, source.scale)
         case int() if source.name in _INTEGERS and not isinstance(value, bool):
             return value - value % width
         case _:

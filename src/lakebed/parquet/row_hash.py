@@ -8,7 +8,6 @@ Nothing but numpy and pyarrow is used here, so that a task of any engine can do 
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,7 +90,6 @@ def add_column(rows: Words, column: pa.Array, field_id: int) -> None:
         np.add(block, words_of(column if len(block) == len(column) else column.slice(start, _BLOCK_ROWS)) * factor, out=block)
 
 
-@lru_cache(maxsize=4096)
 def _factor(field_id: int) -> np.uint64:
     return np.uint64(_scramble(field_id) | 1)
 

@@ -18,16 +18,18 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from lakebed.core.column_names import RESERVED
+from lakebed.core.decimals import decimal_text, truncate_decimal
 from lakebed.core.errors import CorruptionError
-from lakebed.core.hashing import C1, C2, F1, F2
+from lakebed.core.hashing import C1, C2, F1, F2, bucket_of, decimal_bytes
 from lakebed.core.transforms import Transform, calendar_text, resolve_transforms, text_of
 from lakebed.core.types import Primitive
 from lakebed.pipeline.columns import quote
 from lakebed.pipeline.faults import refusal
+from lakebed.pipeline.shipping import ship
 from lakebed.storage.partition_paths import encode_partition_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import Column, DataFrame
 
@@ -246,8 +248,15 @@ def _temporary(transform: Transform) -> str:
 def _python_transform(transform: Transform, field: Field) -> Column:
     kind = field.type
     assert isinstance(kind, Primitive)  # noqa: S101 - decimals only
-    apply = F.udf(lambda value: transform.apply(value, kind), "string", useArrow=False)
-    return apply(F.col(quote(field.physical_name)))
+    apply = _decimal_transform(transform.kind, transform.argument, kind.scale)
+    return F.udf(ship(apply), "string", useArrow=False)(F.col(quote(field.physical_name)))
+
+
+def _decimal_transform(kind: str, argument: int, scale: int) -> Callable[[Decimal | None], str | None]:
+    """`Transform.apply` for executors: it refers to nothing but modules that travel by value."""
+    if kind == "bucket":
+        return lambda value: None if value is None else str(bucket_of(decimal_bytes(value, scale), argument))
+    return lambda value: None if value is None else decimal_text(truncate_decimal(value, argument, scale), scale)
 
 
 def order_by_key(df: DataFrame, sort_by: Sequence[str]) -> DataFrame:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark import cloudpickle
-
 from lakebed.compaction import Rewriting
 from lakebed.core.compaction import TARGET_BYTES
-from lakebed.parquet import row_hash
 from lakebed.parquet.row_hash import RowSummer
 from lakebed.parquet.row_reading import RowSum
 from lakebed.pipeline.combine import combine_partials
 from lakebed.pipeline.faults import spark_translated
 from lakebed.pipeline.frames import frame_of, stored_frame
+from lakebed.pipeline.shipping import ship
 from lakebed.pipeline.staging import Staging
 from lakebed.pipeline.write import key_of, write_frame, write_physical
 from lakebed.registry.plans import list_json
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
     from lakebed.parquet.capture import CapturedFile
     from lakebed.pipeline.context import Context
     from lakebed.registry.lake_tables import LakeTable
-
-cloudpickle.register_pickle_by_value(row_hash)  # type: ignore[no-untyped-call]  # executors need the warehouse and no Lakebed
 
 _ONE_TASK_BYTES = 64 * 1024 * 1024
 _SHUFFLED_BYTES = 32 * 1024 * 1024
@@ -61,7 +57,7 @@ def sum_frame(frame: DataFrame, table: LakeTable) -> RowSum:
     """Rows and sum of what Spark reads, for files that only Spark can read."""
     summer = RowSummer([field.field_id for field in table.schema.fields])
     with spark_translated(f"summing up rows of {table.name}"):
-        found = frame.mapInArrow(summer, summer.answer).collect()
+        found = frame.mapInArrow(ship(summer), summer.answer).collect()
     return sum((RowSum(rows=row["rows"], hash=int(row["hash"])) for row in found), RowSum())
 
 

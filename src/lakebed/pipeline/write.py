@@ -12,14 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from pyspark import cloudpickle
-
 from lakebed.core import fingerprints
 from lakebed.core.errors import InvalidValueError, NotIcebergReadyError, SchemaRefusedError, SessionRefusedError, StorageUnavailableError
 from lakebed.core.names import GLOBAL_INSTANCE
 from lakebed.core.partitions import NewPartition
 from lakebed.core.types import Primitive
-from lakebed.parquet import task_writer
 from lakebed.parquet.arrow_schema import to_arrow_nullable
 from lakebed.parquet.capture import CapturedFile, capture_written
 from lakebed.parquet.inspect import is_in_old_calendar
@@ -32,6 +29,7 @@ from lakebed.pipeline.interrupts import interruptible
 from lakebed.pipeline.keys import KEY, KeyPlan, order_by_key, plan_key
 from lakebed.pipeline.projection import is_in_shape, select_physical
 from lakebed.pipeline.row_checks import require_times
+from lakebed.pipeline.shipping import ship
 from lakebed.pipeline.staging import Staging, staging
 from lakebed.registry.publish import publish_partition
 from lakebed.registry.retire import DEFAULT_GRACE_US
@@ -54,8 +52,6 @@ if TYPE_CHECKING:
     from lakebed.storage.access import FileFacts, Storage
 
 __all__ = ["Staging", "list_settings", "publish_files", "staging", "write_frame", "write_physical"]
-
-cloudpickle.register_pickle_by_value(task_writer)  # type: ignore[no-untyped-call]  # executors need the warehouse and no Lakebed
 
 _runs_here: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
 _WORKERS = 8
@@ -248,7 +244,7 @@ def _write_own(context: Context, work: Staging, table: LakeTable, df: DataFrame,
         key=KEY if key.transforms else None,
         compression=table.metadata.compression,
     )
-    rows = df.mapInArrow(task, WRITTEN).collect()
+    rows = df.mapInArrow(ship(task), WRITTEN).collect()
     return frozenset(context.storage.canonical(row["path"]) for row in rows)
 
 
