@@ -17,7 +17,7 @@ from lakebed.core.types import Field, List, Map, Primitive, Struct, Type
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 FIELD_ID = "parquet.field.id"  # what Spark's writer looks for
 _SIMPLE: dict[type[T.DataType], str] = {
@@ -87,6 +87,17 @@ def select_current(df: DataFrame, schema: Schema, *, beside: Sequence[str] = ())
         ),
         *(F.col(quote(name)) for name in beside),
     )
+
+
+def select_stored(df: DataFrame, schema: Schema) -> DataFrame:
+    """Rows under physical names as Spark's Parquet writer wants them: with field ids, which a cast alone gives to nested fields."""
+    return df.select(*(_with_ids(field) for field in to_spark_nullable(schema, physical=True, with_ids=True).fields))
+
+
+def _with_ids(field: T.StructField) -> Column:
+    value = F.col(quote(field.name))
+    is_nested = isinstance(field.dataType, T.StructType | T.ArrayType | T.MapType)
+    return (value.cast(field.dataType) if is_nested else value).alias(field.name, metadata=field.metadata)
 
 
 def find_column(struct: T.StructType, name: str) -> T.StructField | None:

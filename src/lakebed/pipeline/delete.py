@@ -17,7 +17,7 @@ from lakebed.core.column_names import RESERVED
 from lakebed.core.errors import InvalidValueError, RewriteMismatchError, TooManyPartitionsError
 from lakebed.core.names import TableName, require_instance
 from lakebed.core.partitions import NewPartition, Slice
-from lakebed.pipeline.columns import quote, to_spark_nullable
+from lakebed.pipeline.columns import quote
 from lakebed.pipeline.delete_plans import plan_delete
 from lakebed.pipeline.faults import spark_translated
 from lakebed.pipeline.frames import stored_rows
@@ -212,8 +212,7 @@ def _survivors(context: Context, plan: DeletePlan, part: Touched, version: LakeT
     whole = F.struct(*(F.col(quote(column)) for column in stored.columns)).alias(_ROW)
     asked = stored.select(whole, *current_columns(version.schema, plan.table.schema))
     stays = asked.where(~F.coalesce(F.expr(plan.where), F.lit(False)))  # noqa: FBT003 - a literal of SQL
-    fields = to_spark_nullable(version.schema, physical=True, with_ids=True).fields
-    return stays.select(*(F.col(_ROW).getField(f.name).alias(f.name, metadata=f.metadata) for f in fields))
+    return stays.select(f"{_ROW}.*")
 
 
 def _name(table: LakeTable, part: Touched) -> str:

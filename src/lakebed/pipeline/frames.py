@@ -55,16 +55,13 @@ def frame_with_files(context: Context, schema: Schema, paths: Sequence[str]) -> 
 
 
 def stored_rows(context: Context, schema: Schema, paths: Sequence[str]) -> DataFrame:
-    """The rows of these files as they were written under exactly this schema: physical names, with ids; of JSON files too."""
-    return _load_all(context, to_spark_nullable(schema, physical=True, with_ids=True), paths)
+    """The rows of these files as they were written under exactly this schema: physical names; of JSON files too."""
+    return _load_all(context, to_spark_nullable(schema, physical=True), paths)
 
 
 def stored_frame(context: Context, schema: Schema, paths: Sequence[str]) -> DataFrame:
-    """The rows of these Parquet files as they were written under exactly this schema: physical names, with ids.
-
-    Nothing stands between reader and writer, so writing them again costs no more than Spark's own read and write.
-    """
-    return _load(context, to_spark_nullable(schema, physical=True, with_ids=True), "parquet", paths)
+    """The rows of these Parquet files as they were written under exactly this schema: physical names."""
+    return _load(context, to_spark_nullable(schema, physical=True), "parquet", paths)
 
 
 def _no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
@@ -84,6 +81,7 @@ def _load_all(context: Context, schema: StructType, paths: Sequence[str], *, wit
 
 
 def _load(context: Context, schema: StructType, kind: str, paths: Sequence[str]) -> DataFrame:
+    """`schema` carries no field ids: Spark would look for columns by id once `fieldId.read.enabled` is set, and push filters by name."""
     given = spark_paths(context.storage, paths, is_remote=is_remote_session(context.spark))
     return context.spark.read.schema(schema).options(**_OPTIONS[kind]).load(given, format=kind)
 

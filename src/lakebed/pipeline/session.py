@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 NEEDED = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default, INT96, has no statistics and no place in Iceberg
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",  # the other calendar is read by no other engine
-    "spark.sql.parquet.fieldId.read.enabled": "false",  # filters are pushed by name: reading by id answers wrongly
     "spark.sql.parquet.fieldId.write.enabled": "true",
     "spark.sql.caseSensitive": "false",  # columns are told apart without regard to case
 }

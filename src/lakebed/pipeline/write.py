@@ -22,7 +22,7 @@ from lakebed.parquet.capture import CapturedFile, capture_written
 from lakebed.parquet.inspect import is_in_old_calendar
 from lakebed.parquet.naming import give_ids
 from lakebed.parquet.task_writer import WRITTEN, TaskWriter
-from lakebed.pipeline.columns import needs_own_writer, quote
+from lakebed.pipeline.columns import needs_own_writer, quote, select_stored
 from lakebed.pipeline.faults import spark_translated
 from lakebed.pipeline.frames import is_remote_session
 from lakebed.pipeline.interrupts import interruptible
@@ -83,8 +83,8 @@ def write_frame(context: Context, work: Staging, table: LakeTable, df: DataFrame
 
 
 def write_physical(context: Context, work: Staging, table: LakeTable, written: DataFrame) -> list[CapturedFile]:
-    """`write_frame` for rows that are under physical names with ids, and checked, already: those of the table's own files."""
-    return _write(context, work, table, written.sparkSession, lambda key: _Ready(arrange(written, table, key)))
+    """`write_frame` for rows that are under physical names, and checked, already: those of the table's own files."""
+    return _write(context, work, table, written.sparkSession, lambda key: _Ready(arrange(select_stored(written, table.schema), table, key)))
 
 
 @dataclass(frozen=True, slots=True)
