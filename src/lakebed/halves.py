@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from lakebed.adopting import Adoption, AdoptOptions, ImportOptions, LegacyImport
     from lakebed.check import CheckReport
+    from lakebed.core.orphans import Needed
     from lakebed.registry.engine import Registry
     from lakebed.registry.publish import Published
     from lakebed.repairing import RepairOptions, RepairResult
@@ -107,10 +108,29 @@ def sweep_orphans(
     progress: Callable[[int], None] | None = None,
 ) -> admin.Sweep:
     """Find files that no table, queue, open operation or snapshot knows; unless it is a preview, queue them for deletion."""
-    from lakebed.iceberg.reach import find_needed
-
-    needed = partial(find_needed, registry, storage)
+    needed = partial(_find_needed, registry, storage)
     return admin.sweep_orphans(registry, storage, find_needed=needed, older_than=older_than, dry_run=dry_run, progress=progress)
+
+
+def delete_expired_temporary_files(
+    registry: Registry,
+    storage: Storage,
+    *,
+    batch_size: int = 1000,
+    max_batches: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> admin.CleanUp:
+    """Delete files that are past their grace and under no lease, batch by batch, beside any number of other processes."""
+    needed = partial(_find_needed, registry, storage)
+    return admin.delete_expired_temporary_files(
+        registry, storage, find_needed=needed, batch_size=batch_size, max_batches=max_batches, progress=progress
+    )
+
+
+def _find_needed(registry: Registry, storage: Storage) -> Needed:
+    from lakebed.iceberg.reach import find_needed  # only an orphan in the queue brings Iceberg's library
+
+    return find_needed(registry, storage)
 
 
 def check(registry: Registry, storage: Storage, *, deep: bool = False) -> CheckReport:

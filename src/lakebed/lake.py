@@ -360,7 +360,7 @@ class Lake:
         """Deprecated: use `retire_partition_by_metadata`, which finds empty partitions too."""
         return admin.retire_partition_by_file(self.registry, self.storage, path, stacklevel=3)
 
-    delete_expired_temporary_files = on_halves(admin.delete_expired_temporary_files)
+    delete_expired_temporary_files = on_halves(halves.delete_expired_temporary_files)
     sweep_orphans = on_halves(halves.sweep_orphans)
     recover = on_halves(admin.recover_operations)
     why = on_halves(admin.why)

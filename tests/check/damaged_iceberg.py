@@ -99,6 +99,21 @@ def a_file_deleted_though_a_kept_snapshot_needs_it(lake: Patient) -> None:
     Path(path).unlink()
 
 
+@found_by("iceberg_missing")
+def a_lost_statistics_file(lake: Patient) -> None:
+    path = place(lake.metadata_location()).parent / "lost.stats"
+    rewrite(lake, lambda metadata: metadata.update({"statistics": [{"statistics-path": f"file:{path}"}]}))
+
+
+@found_by("iceberg_missing")
+def a_pointer_to_nothing_of_a_table_that_only_the_catalog_knows(lake: Patient) -> None:
+    location = f"file:{place(lake.metadata_location()).parent}/nothing.metadata.json"
+    lake.run_in_catalog(
+        "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location, iceberg_type) "
+        f"VALUES ('lakebed', 'other', 'things', '{location}', 'TABLE')"
+    )
+
+
 @found_by("fresh_metadata", "unregistered_file")
 def leftovers_of_commits(lake: Patient) -> None:
     directory = place(lake.metadata_location()).parent

@@ -56,6 +56,8 @@ LEFT = {
     "a_commit_that_occurs_twice": {"iceberg_history"},
     "a_snapshot_that_the_registry_forgot": {"iceberg_history"},
     "a_file_deleted_though_a_kept_snapshot_needs_it": {"iceberg_needed"},
+    "a_lost_statistics_file": {"iceberg_missing"},
+    "a_pointer_to_nothing_of_a_table_that_only_the_catalog_knows": {"iceberg_missing"},
     "an_impossible_value/sqlite": {"database_integrity"},
     "a_foreign_trigger": {"guard_unexpected"},
     "a_table_that_serves_no_version": {"table_incomplete"},

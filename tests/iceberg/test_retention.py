@@ -9,7 +9,7 @@ from builders import ORDERS
 from ice import ROWS, IceLake
 from lakebed.core.wishes import Wishes
 from lakebed.iceberg.metadata import MAX_LOG
-from lakebed.iceberg.sweeping import list_reachable
+from lakebed.iceberg.sweeping import list_reachable, read_root
 from lakebed.registry.snapshots import list_queued, list_snapshots
 from lakebed.registry.wishes import change_wishes
 
@@ -93,7 +93,7 @@ def test_what_only_expired_snapshots_named_is_queued_and_nothing_else(ice: IceLa
     _wish(ice, Wishes(expire=(first.snapshot_id,)))
 
     queued = {path for path in list_queued(ice.lake.registry, ice.table_id()) if "/metadata/" in path}
-    reachable = list_reachable(ice.committer.store, ice.base())
+    reachable = list_reachable(ice.lake.storage, ice.committer.store, read_root(ice.lake.storage, ice.base().location))
     assert {Path(path).name.split("-")[0] for path in queued if Path(path).name.startswith("snap-")} == {"snap"}
     assert len(queued) == 2  # the expired list, and the manifest that was rewritten without the retired file
     assert not queued & reachable
@@ -109,7 +109,10 @@ def test_the_metadata_log_is_bounded_and_older_files_are_queued(ice: IceLake) ->
     assert len(metadata.metadata_log) == MAX_LOG
     queued = {path for path in list_queued(ice.lake.registry, ice.table_id()) if path.endswith(".metadata.json")}
     assert len(queued) == 5
-    assert list_reachable(ice.committer.store, ice.base()) | queued == ice.metadata_files()
+    assert (
+        list_reachable(ice.lake.storage, ice.committer.store, read_root(ice.lake.storage, ice.base().location)) | queued
+        == ice.metadata_files()
+    )
 
 
 def test_gone_is_gone_also_for_a_process_that_was_killed_before_it_could_tell_the_registry(

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from lakebed.core.errors import InvalidNameError, InvalidValueError, PathRefusedError
 from lakebed.core.names import TableName
-from lakebed.storage.paths import PathManager, Warehouse, below, normalize
+from lakebed.storage.local import LocalStorage
+from lakebed.storage.locations import find_paths
+from lakebed.storage.paths import PathManager, Warehouse, below, normalize, parse_location
 from strategies import hostile_text, op_ids, relative_paths, table_names
 
 LOCAL = PathManager(warehouse=Warehouse(root="/data/lake/warehouse"))
@@ -245,3 +247,45 @@ def test_a_hostile_op_id_or_extension_is_refused_or_harmless(text: str) -> None:
 def test_only_a_canonical_root_makes_a_warehouse(root: str) -> None:
     with pytest.raises(PathRefusedError):
         Warehouse(root=root)
+
+
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [
+        ("/a/b c", "/a/b c"),
+        ("file:/a/b", "/a/b"),
+        ("file:///a/b", "/a/b"),
+        ("file://localhost/a/b", "/a/b"),
+        ("FILE:/a//./b/", "/a/b"),
+        ("file:/a/x=b%2Fc/d e#f?", "/a/x=b%2Fc/d e#f?"),
+        ("s3a://bucket/a%20b", "s3://bucket/a%20b"),
+        ("s3n://bucket/a/b", "s3://bucket/a/b"),
+        ("s3://bucket/a/b", "s3://bucket/a/b"),
+    ],
+)
+def test_every_spelling_of_a_location_names_one_path(location: str, path: str) -> None:
+    assert parse_location(location) == path
+
+
+@pytest.mark.parametrize("location", ["", "a/b", "file:a/b", "file://elsewhere/a", "hdfs://host/a", "file:/a/../b", "file:/a\x00b"])
+def test_a_location_that_names_no_path_is_refused(location: str) -> None:
+    with pytest.raises(PathRefusedError):
+        parse_location(location)
+
+
+@pytest.mark.parametrize(
+    ("location", "paths"),
+    [
+        ("file:/data/lake/warehouse/a", ("a",)),
+        ("file:///data/lake/warehouse/x=b%20c", ("x=b%20c", "x=b c")),
+        ("file:/data/lake%2Fwarehouse/a", ("a",)),
+        ("file:/data/lake/warehouse/%2e%2e/a", ("%2e%2e/a",)),
+        ("file:/data/lake/warehouse2/a", ()),
+        ("hdfs://host/data/lake/warehouse/a", ()),
+        ("s3://bucket/data/lake/warehouse/a", ()),
+    ],
+)
+def test_a_location_is_looked_for_as_written_and_decoded(location: str, paths: tuple[str, ...]) -> None:
+    storage = LocalStorage(paths=LOCAL)
+
+    assert find_paths(storage, location) == tuple(f"{LOCAL.root}/{path}" for path in paths)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import itertools
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakebed.registry.operations import finish_rollback, list_expired_operations, take_expired
-from lakebed.registry.temporary_files import BATCH, claim_expired, finalize_deleted, release_failed
+from lakebed.registry.temporary_files import BATCH, ORPHAN, Claim, claim_expired, finalize_deleted, release_failed, release_needed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from lakebed.core.orphans import Needed
     from lakebed.registry.engine import Registry
-    from lakebed.registry.temporary_files import Claim
     from lakebed.storage.access import DeleteOutcome, Storage
 
 _CHUNK = 32
@@ -24,29 +24,37 @@ _FIRST = 128  # files of the first claim, so that the deleters need not wait for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanUp:
-    """`deleted` counts files whose rows are gone too; `failed` maps the others to the storage's reason, they stay queued."""
+    """`deleted` counts files whose rows are gone too; `failed` maps the others to the storage's reason, they stay queued.
+
+    `kept` counts orphans that an Iceberg commit took while they waited: they left the queue.
+    """
 
     deleted: int = 0
     bytes_freed: int = 0
     failed: dict[str, str] = field(default_factory=dict)
+    kept: int = 0
 
 
 def delete_expired_temporary_files(
     registry: Registry,
     storage: Storage,
     *,
+    find_needed: Callable[[], Needed] | None = None,
     batch_size: int = BATCH,
     max_batches: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> CleanUp:
-    """Claim, delete outside any transaction, finalize; batch by batch, beside any number of other processes."""
+    """Claim, delete outside any transaction, finalize; batch by batch, beside any number of other processes.
+
+    `find_needed` is asked before the first orphan is deleted: no file row protects those, and a commit may have taken them since.
+    """
     claims = (claim_expired(registry, limit=limit) for limit in _list_limits(batch_size, max_batches))
     with ThreadPoolExecutor(max_workers=_DELETERS, thread_name_prefix="lakebed-delete") as pool:
-        cleaning = _Cleaning(registry=registry, storage=storage, pool=pool, progress=progress)
+        cleaning = _Cleaning(registry=registry, storage=storage, pool=pool, progress=progress, find_needed=find_needed)
         for claim in itertools.takewhile(lambda claim: claim.files, claims):
             cleaning.take(claim)
         cleaning.finalize()
-    return CleanUp(deleted=cleaning.deleted, bytes_freed=cleaning.freed, failed=cleaning.failed)
+    return CleanUp(deleted=cleaning.deleted, bytes_freed=cleaning.freed, failed=cleaning.failed, kept=cleaning.kept)
 
 
 def _list_limits(batch_size: int, max_batches: int | None) -> Iterator[int]:
@@ -84,16 +92,29 @@ class _Cleaning:
     storage: Storage
     pool: ThreadPoolExecutor
     progress: Callable[[int], None] | None
+    find_needed: Callable[[], Needed] | None
+    needed: Needed | None = None
     under_way: list[tuple[Claim, list[Future[list[DeleteOutcome]]]]] = field(default_factory=list)
     deleted: int = 0
     freed: int = 0
     failed: dict[str, str] = field(default_factory=dict)
+    kept: int = 0
 
     def take(self, claim: Claim) -> None:
+        claim = self._without_needed(claim)
         paths = [file.path for file in claim.files]
         chunks = [self.pool.submit(_delete, self.storage, paths[start : start + _CHUNK]) for start in range(0, len(paths), _CHUNK)]
         self.finalize()
         self.under_way.append((claim, chunks))
+
+    def _without_needed(self, claim: Claim) -> Claim:
+        orphans = [file.path for file in claim.files if file.reason == ORPHAN]
+        if self.find_needed is None or not orphans:
+            return claim
+        self.needed = self.needed or self.find_needed()
+        needed = {path for path in orphans if self.needed.holds(path)}
+        self.kept += release_needed(self.registry, claim, sorted(needed))
+        return replace(claim, files=tuple(file for file in claim.files if file.path not in needed))
 
     def finalize(self) -> None:
         """Whatever was taken before: one transaction for each claim."""

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from lakebed.admin.actors import find_actor
 from lakebed.core.errors import InvalidValueError, RegistryBehindError
-from lakebed.core.orphans import Needed, Orphan
+from lakebed.core.orphans import Needed, Orphan, SkippedTable
 from lakebed.core.results import Rows
 from lakebed.core.times import from_micros
 from lakebed.registry.lake_tables import list_all_tables
 from lakebed.registry.orphans import give_up_operations, list_unknown, list_unknown_operations
 from lakebed.registry.retire import DEFAULT_GRACE_US
 from lakebed.registry.runs import add_run, finish_run
-from lakebed.registry.temporary_files import queue_files
+from lakebed.registry.temporary_files import ORPHAN, queue_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -42,6 +42,7 @@ class Sweep:
     dry_run: bool
     newer: int  # operations that another history of this lake wrote: while there are any, nothing is swept
     is_complete: bool  # False: there are more than the call may touch
+    skipped: tuple[SkippedTable, ...] = ()  # tables whose directories were not looked at
 
     @property
     def size_bytes(self) -> int:
@@ -60,7 +61,9 @@ def sweep_orphans(  # noqa: PLR0913 - one keyword per choice
     actor: str | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Sweep:
-    """Find files that nobody needs and, unless it is a preview, queue them for deletion.
+    """Find files that nothing needs and, unless it is a preview, queue them for deletion.
+
+    A table to which another program committed is skipped until that is settled, and so is one whose metadata cannot be read.
 
     Files younger than `older_than` (an hour at least) are left alone: a commit writes its metadata before anything points to it.
     A file that is registered while it waits in the queue is kept. Files of operations that this registry never heard of prove that it was
@@ -79,7 +82,8 @@ def sweep_orphans(  # noqa: PLR0913 - one keyword per choice
     orphans = Rows(Orphan, found[:max_files])
     if not dry_run and orphans:
         _queue(registry, orphans, storage=storage, grace_us=int(grace_s * 1e6), actor=find_actor(actor))
-    return Sweep(orphans=orphans, dry_run=dry_run, newer=len(newer), is_complete=len(found) <= max_files)
+    is_complete = len(found) <= max_files
+    return Sweep(orphans=orphans, dry_run=dry_run, newer=len(newer), is_complete=is_complete, skipped=needed.skipped)
 
 
 def _told(files: Iterable[FileFacts], progress: Callable[[int], None]) -> Iterator[FileFacts]:
@@ -137,7 +141,7 @@ def _queue(registry: Registry, orphans: Rows[Orphan], *, storage: Storage, grace
         run = add_run(tx, "sweep_orphans", actor=actor, plan={"files": len(orphans), "bytes": total})
         for orphan in orphans:
             table_id = _table_of(storage, orphan.path, known)
-            queue_files(tx, table_id, {orphan.path: orphan.size_bytes}, reason="orphan", grace_us=grace_us)
+            queue_files(tx, table_id, {orphan.path: orphan.size_bytes}, reason=ORPHAN, grace_us=grace_us)
         finish_run(tx, run, state="done", result={"queued": len(orphans)})
 
     registry.transact(body, tables=[])

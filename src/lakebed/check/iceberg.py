@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.check.iceberg_tree import Entry, Tree, TreeError, read_pointers, read_tree
 from lakebed.check.scan import Pass, Rule
-from lakebed.core.names import TableName
-from lakebed.core.orphans import Needed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +27,6 @@ HISTORY = Rule(name="iceberg_history", invariant="I5")
 NEEDED = Rule(name="iceberg_needed", invariant="I3")
 
 _TABLES = "SELECT id, last_group, committed_group FROM tables WHERE dropped_at IS NULL AND state = 'ok' ORDER BY id"
-_COMMITTED = "SELECT id, database, name FROM tables WHERE committed_group > 0 OR last_group > 0"
 _AT_GROUP = """SELECT file_path, row_count, file_size FROM table_files
 WHERE table_id = :id AND added_group <= :g AND (removed_group IS NULL OR removed_group > :g)"""
 _KNOWN = "SELECT file_path FROM table_files WHERE table_id = :id AND id >= (:id << 40) AND id < ((:id + 1) << 40)"
@@ -166,23 +163,6 @@ def _check_needed(scan: Scan, table: _Table, tree: Tree) -> Iterator[Finding]:
         for path in sorted(tree.files_of(snapshot).keys() - known)[:_SHOWN]:
             message = f"snapshot {snapshot['snapshot-id']} still needs this file, but its deletion is final: expire the snapshot"
             yield NEEDED.broken(table.name, path, message)
-
-
-def find_reach(scan: Scan) -> Needed:
-    """Metadata files that the tables' pointers reach now."""
-    storage = scan.require_storage()
-    pointers = read_pointers(scan)
-    paths: set[str] = set()
-    unsure: list[str] = []
-    for table_id, database, name in scan.query(_COMMITTED, None):
-        location = pointers.get(f"{database}.{name}")
-        try:
-            if location is None:
-                raise TreeError("catalog", "the pointer is lost")  # noqa: TRY301 - what cannot be read is one case, however it came
-            paths.update(read_tree(storage, location).list_reachable())
-        except TreeError:  # other rules tell it
-            unsure.append(storage.paths.metadata_directory(table_id, TableName(database, name)) + "/")
-    return Needed(paths=frozenset(paths), unsure=tuple(unsure))
 
 
 LONG_PASSES = (Pass(rules=(POINTER, TREE, GROUP, FILES, TOTALS, HISTORY, NEEDED), over="tables", find=find_drift),)

@@ -13,18 +13,31 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 
-from lakebed.core.errors import FileMissingError, LakebedError
+from lakebed.core.errors import FileMissingError, LakebedError, PathRefusedError
+from lakebed.storage.locations import find_path, find_paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from collections.abc import Set as AbstractSet
 
     from lakebed.check.scan import Scan
     from lakebed.storage.access import Storage
 
-_POINTERS = "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE catalog_name = 'lakebed'"
+_POINTERS = "SELECT catalog_name, table_namespace, table_name, metadata_location FROM iceberg_tables ORDER BY 1, 2, 3"
+_OWN_CATALOG = "lakebed"
 _THERE = "SELECT 1 FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = 'iceberg_tables'"
 _DELETED = 2
+_GZIP_MAGIC = b"\x1f\x8b"
 _UNREADABLE = (ValueError, KeyError, TypeError, IndexError, EOFError, OSError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pointer:
+    """A row of the catalog's tables; `is_own` unless it belongs to another catalog in the same database."""
+
+    table: str
+    is_own: bool
+    location: str | None
 
 
 class TreeError(Exception):
@@ -49,6 +62,14 @@ class Manifest:
     deleted: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of a manifest list."""
+
+    path: str
+    added_by: int
+
+
 @dataclass(slots=True)
 class Tree:
     """Everything below one metadata file; manifests are read once, however many snapshots share them."""
@@ -57,7 +78,7 @@ class Tree:
     location: str
     metadata: dict[str, Any]
     manifests: dict[str, Manifest] = field(default_factory=dict)
-    lists: dict[str, list[str]] = field(default_factory=dict)
+    lists: dict[str, list[Line]] = field(default_factory=dict)
 
     @property
     def snapshots(self) -> list[dict[str, Any]]:
@@ -70,7 +91,19 @@ class Tree:
 
     @property
     def group(self) -> int:
-        return int(self.metadata.get("properties", {}).get("lakebed.committed-group", 0))
+        return int(self.properties.get("lakebed.committed-group", 0))
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return dict(self.metadata.get("properties") or {})
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether Lakebed made the table, and its current snapshot for the group that the table names."""
+        if self.current is None:
+            return "lakebed.table-id" in self.properties and self.group == 0
+        summary = self.current.get("summary", {})
+        return "lakebed.commit-id" in summary and summary.get("lakebed.group") == self.properties.get("lakebed.committed-group")
 
     def files_of(self, snapshot: dict[str, Any]) -> dict[str, Entry]:
         """Path (as the registry spells it) -> what the manifests say of it."""
@@ -86,50 +119,96 @@ class Tree:
         """Every metadata file that some kept snapshot, or the log, still names."""
         yield self.location
         for entry in self.metadata.get("metadata-log", []):
-            yield to_path(entry["metadata-file"])
+            yield from find_paths(self.storage, entry["metadata-file"])
+        for path in self.list_statistics():
+            yield from find_paths(self.storage, path)
         for snapshot in self.snapshots:
-            manifest_list = to_path(snapshot["manifest-list"])
-            yield manifest_list
-            yield from self._list_of(manifest_list)
+            yield from find_paths(self.storage, snapshot["manifest-list"])
+            yield from (line.path for line in self._list_of(self._list_path(snapshot)))
+
+    def list_statistics(self) -> list[str]:
+        """Locations of the statistics files that the metadata names."""
+        return [file["statistics-path"] for kind in ("statistics", "partition-statistics") for file in self.metadata.get(kind) or []]
+
+    def list_foreign_files(self, ours: AbstractSet[int]) -> Iterator[str]:
+        """Data and delete files of kept snapshots in manifests that neither Lakebed nor the snapshots `ours` added; they may repeat."""
+        known = ours | {s["snapshot-id"] for s in self.snapshots if "lakebed.commit-id" in s.get("summary", {})}
+        lines = {line.path: line for snapshot in self.snapshots for line in self._list_of(self._list_path(snapshot))}
+        for line in lines.values():
+            if line.added_by not in known:
+                yield from self._manifest(line).live
 
     def _manifests_of(self, snapshot: dict[str, Any]) -> Iterator[Manifest]:
-        for path in self._list_of(to_path(snapshot["manifest-list"])):
-            if path not in self.manifests:
-                self.manifests[path] = _read_manifest(self.storage, path)
-            yield self.manifests[path]
+        return map(self._manifest, self._list_of(self._list_path(snapshot)))
 
-    def _list_of(self, path: str) -> list[str]:
+    def _manifest(self, line: Line) -> Manifest:
+        if line.path not in self.manifests:
+            self.manifests[line.path] = _read_manifest(self.storage, line.path)
+        return self.manifests[line.path]
+
+    def _list_path(self, snapshot: dict[str, Any]) -> str:
+        if "manifest-list" not in snapshot:
+            raise TreeError(self.location, f"its snapshot {snapshot.get('snapshot-id')} names no manifest list")
+        return to_path(self.storage, snapshot["manifest-list"])
+
+    def _list_of(self, path: str) -> list[Line]:
         if path not in self.lists:
             rows = _read_avro(self.storage, path)
             for row in rows:
                 _require_length(self.storage, row)
-            self.lists[path] = [to_path(row["manifest_path"]) for row in rows]
+            self.lists[path] = [Line(path=to_path(self.storage, row["manifest_path"]), added_by=row["added_snapshot_id"]) for row in rows]
         return self.lists[path]
 
 
-def read_pointers(scan: Scan) -> dict[str, str | None]:
-    """Table name -> the metadata file that the catalog names; empty where there is no catalog yet."""
+def list_pointers(scan: Scan) -> list[Pointer]:
+    """Every row of every catalog in the catalog's database; empty where there is no catalog yet."""
     if scan.dialect == "postgresql":
         rows = scan.query(_POINTERS, None) if scan.query(_THERE, None) else []
     else:
         rows = _read_sqlite(Path(scan.catalog_url.removeprefix("sqlite:///")))
-    return {f"{namespace}.{name}": None if location is None else to_path(location) for namespace, name, location in rows}
+    storage = scan.require_storage()
+    return [
+        Pointer(
+            table=f"{namespace}.{name}",
+            is_own=catalog == _OWN_CATALOG,
+            location=None if location is None else to_path(storage, location),
+        )
+        for catalog, namespace, name, location in rows
+    ]
+
+
+def read_pointers(scan: Scan) -> dict[str, str | None]:
+    """Table name -> the metadata file that Lakebed's own catalog names."""
+    return {pointer.table: pointer.location for pointer in list_pointers(scan) if pointer.is_own}
 
 
 def read_tree(storage: Storage, location: str) -> Tree:
+    """A table of Lakebed's format version."""
+    tree = read_any_tree(storage, location)
+    if tree.metadata.get("format-version") != 2:  # noqa: PLR2004 - Iceberg v2
+        raise TreeError(location, "it is not Iceberg metadata of version 2")
+    return tree
+
+
+def read_any_tree(storage: Storage, location: str) -> Tree:
+    """Of any table, whoever made it."""
     try:
         content = _read(storage, location)
-        text = gzip.decompress(content) if location.endswith(".gz.metadata.json") else content
+        text = gzip.decompress(content) if content.startswith(_GZIP_MAGIC) else content
         metadata = json.loads(text)
-        if not isinstance(metadata, dict) or metadata.get("format-version") != 2 or not metadata.get("table-uuid"):  # noqa: PLR2004 - Iceberg v2
-            raise TreeError(location, "it is no Iceberg metadata of version 2")
+        if not isinstance(metadata, dict) or not metadata.get("format-version") or not metadata.get("table-uuid"):
+            raise TreeError(location, "it is not Iceberg metadata")
     except _UNREADABLE as exc:
         raise TreeError(location, f"it cannot be read: {exc}") from exc
     return Tree(storage, location, metadata)
 
 
-def to_path(uri: str) -> str:
-    return uri.removeprefix("file://")
+def to_path(storage: Storage, location: str) -> str:
+    """As the registry would spell it; what cannot be a path at all stays as it is, and no storage will open it."""
+    try:
+        return find_path(storage, location)
+    except PathRefusedError:
+        return location
 
 
 def _read_sqlite(path: Path) -> list[tuple[Any, ...]]:
@@ -160,7 +239,7 @@ def _read_avro(storage: Storage, path: str) -> list[dict[str, Any]]:
 
 
 def _require_length(storage: Storage, row: dict[str, Any]) -> None:
-    path = to_path(row["manifest_path"])
+    path = to_path(storage, row["manifest_path"])
     try:
         size = storage.stat(path).size_bytes
     except FileMissingError as exc:
@@ -177,5 +256,5 @@ def _read_manifest(storage: Storage, path: str) -> Manifest:
         if row["status"] == _DELETED:
             deleted += 1
         else:
-            live[to_path(data["file_path"])] = Entry(rows=data["record_count"], size_bytes=data["file_size_in_bytes"])
+            live[to_path(storage, data["file_path"])] = Entry(rows=data["record_count"], size_bytes=data["file_size_in_bytes"])
     return Manifest(live=live, deleted=deleted)

@@ -8,7 +8,20 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakebed.check import database, files, footers, iceberg, journal, operations, partitions, replay, statistics, tables, warehouse
+from lakebed.check import (
+    database,
+    files,
+    footers,
+    iceberg,
+    iceberg_reach,
+    journal,
+    operations,
+    partitions,
+    replay,
+    statistics,
+    tables,
+    warehouse,
+)
 from lakebed.check.report import CheckReport
 from lakebed.check.scan import Progress, Scan
 from lakebed.core.errors import CorruptionError, InvalidValueError
@@ -31,7 +44,7 @@ SHORT_PASSES: tuple[Pass, ...] = (
     *operations.PASSES,
 )
 LONG_PASSES: tuple[Pass, ...] = (*footers.LONG_PASSES, *statistics.LONG_PASSES, *replay.LONG_PASSES)
-STORAGE_PASSES: tuple[Pass, ...] = (*iceberg.LONG_PASSES, *warehouse.LONG_PASSES)
+STORAGE_PASSES: tuple[Pass, ...] = (*iceberg.LONG_PASSES, *iceberg_reach.LONG_PASSES, *warehouse.LONG_PASSES)
 RULES: tuple[Rule, ...] = tuple(rule for each in (*SHORT_PASSES, *LONG_PASSES, *STORAGE_PASSES) for rule in each.rules)
 FINDINGS_PER_RULE = 1000
 

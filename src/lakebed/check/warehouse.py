@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 from lakebed.check.footers import RAW_TAIL, unpack
-from lakebed.check.iceberg import find_reach
+from lakebed.check.iceberg_reach import find_reach
 from lakebed.check.report import Severity
 from lakebed.check.scan import PAGE, Pass, Rule, in_batches
 from lakebed.check.thrift import TRAILER_BYTES, is_upgrade_of

@@ -125,8 +125,7 @@ def clean_temp(
 
     Example: lakebed clean temp --execute --yes
     """
-    from lakebed import admin  # noqa: PLC0415 - brings pyarrow
-    from lakebed.registry.temporary_files import count_deletable  # noqa: PLC0415
+    from lakebed.registry.temporary_files import count_deletable  # noqa: PLC0415 - brings pyarrow
 
     failed: dict[str, str] = {}
     with opened(registry, warehouse) as lake:
@@ -135,9 +134,7 @@ def clean_temp(
             confirm(f"delete {files:,} files, {size / 1e6:,.1f} MB, for good?", yes=yes)
         if execute:
             with showing("deleting", total=files) as tell:
-                done = admin.delete_expired_temporary_files(
-                    lake.registry, lake.storage, batch_size=batch_size, max_batches=max_batches, progress=tell
-                )
+                done = lake.delete_expired_temporary_files(batch_size=batch_size, max_batches=max_batches, progress=tell)
             files, size, failed = done.deleted, done.bytes_freed, done.failed
     _render_clean(files, size, failed, execute=execute, as_json=as_json)
     if failed:
@@ -200,8 +197,9 @@ def _render_clean(files: int, size: int, failed: dict[str, str], *, execute: boo
 def _render_orphans(found: Sweep, *, execute: bool, as_json: bool) -> None:
     if as_json:
         orphans = [asdict(orphan) for orphan in found.orphans]
+        skipped = [asdict(table) for table in found.skipped]
         told = {"dry_run": not execute, "complete": found.is_complete, "bytes": found.size_bytes, "newer": found.newer}
-        print_json({**told, "orphans": orphans})
+        print_json({**told, "skipped": skipped, "orphans": orphans})
         return
     if found.newer:
         out().print(
@@ -209,6 +207,8 @@ def _render_orphans(found: Sweep, *, execute: bool, as_json: bool) -> None:
             "`lakebed check` is clean; see `lakebed repair`",
             style="red",
         )
+    for table in found.skipped:
+        out().print(f"{table.table} is skipped: {table.reason}", style="yellow", markup=False, soft_wrap=True)
     print_rows(found.orphans, as_json=False, empty="no orphan")
     if found.orphans:
         word = "are queued; `lakebed clean temp` deletes them after a day" if execute else "would be queued"

@@ -1,4 +1,4 @@
-"""Files that nobody needs: values of the sweep."""
+"""Files that nothing needs: values of the sweep."""
 
 from __future__ import annotations
 
@@ -10,11 +10,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedTable:
+    """A table whose directory the sweep leaves alone; `reason` says why and what to do."""
+
+    table: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Needed:
-    """Paths that a table's Iceberg history reaches. Below `unsure` nothing could be told, so all of it counts as needed."""
+    """Paths that the catalog's pointers reach. What is below `unsure` cannot be judged, so all of it counts as needed."""
 
     paths: frozenset[str] = frozenset()
     unsure: tuple[str, ...] = ()
+    skipped: tuple[SkippedTable, ...] = ()
 
     def holds(self, path: str) -> bool:
         return path in self.paths or path.startswith(self.unsure)

@@ -42,6 +42,7 @@ epoch BIGINT NOT NULL, PRIMARY KEY (table_namespace, table_name))"""
 _KEY = {"catalog": CATALOG_NAME}
 _WHERE = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
 _FIND = f"SELECT metadata_location, previous_metadata_location FROM iceberg_tables WHERE {_WHERE}"
+_LIST = "SELECT catalog_name, table_namespace, table_name, metadata_location FROM iceberg_tables ORDER BY 1, 2, 3"
 _SWAP = f"UPDATE iceberg_tables SET metadata_location = :new, previous_metadata_location = :old WHERE {_WHERE} AND metadata_location = :old"
 _FORCE = f"UPDATE iceberg_tables SET metadata_location = :new, previous_metadata_location = NULL WHERE {_WHERE}"
 _FORGET = f"DELETE FROM iceberg_tables WHERE {_WHERE} AND (metadata_location = :old OR (metadata_location IS NULL AND CAST(:old AS text) IS NULL))"
@@ -62,6 +63,15 @@ class Pointer:
     previous: str | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedPointer:
+    """One row of the catalog's tables, also of another catalog in the same database."""
+
+    catalog: str
+    table: str
+    location: str | None
+
+
 class LakeCatalog(SqlCatalog):
     """Readable like any SqlCatalog; its pointers move only by `swap`, for the owner of the fence."""
 
@@ -75,6 +85,14 @@ class LakeCatalog(SqlCatalog):
         with _translated(self.shown_url), self._reading() as connection:
             row = connection.execute(text(_FIND), _params(name)).one_or_none()
         return None if row is None else Pointer(location=row[0], previous=row[1])
+
+    def list_pointers(self) -> list[NamedPointer]:
+        """Every table of every catalog that keeps its pointers here."""
+        with _translated(self.shown_url), self._reading() as connection:
+            rows = connection.execute(text(_LIST)).all()
+        return [
+            NamedPointer(catalog=catalog, table=f"{namespace}.{name}", location=location) for catalog, namespace, name, location in rows
+        ]
 
     def ping(self) -> None:
         """Returns at once when the catalog answers, raises when not."""

@@ -33,7 +33,7 @@ from lakebed.iceberg.partitions import make_partitioning
 from lakebed.iceberg.results import Advanced, Verified, describe_commit
 from lakebed.iceberg.settling import Settler
 from lakebed.iceberg.state import TableState, read_state, read_whole
-from lakebed.iceberg.sweeping import list_leftovers, list_reachable
+from lakebed.iceberg.sweeping import list_leftovers, list_reachable, read_root
 from lakebed.parquet.layout import LayoutFinder
 from lakebed.registry.footers import load_footers
 from lakebed.registry.groups import list_files_at_group
@@ -174,12 +174,12 @@ class Committer:
         with self._owning(table_id) as owned:
             base = self._open(table_id, owned)
             row = find_row(self.registry, table_id)
-            if base is None or row is None:
+            if base is None or row is None or not is_ours(base.metadata):  # another program's commit is settled first
                 return []
             directory = self.storage.paths.metadata_directory(table_id, TableName(row.database, row.name))
             leftovers = list_leftovers(
                 self.storage.list_files(directory),
-                reachable=list_reachable(self.store, base),
+                reachable=list_reachable(self.storage, self.store, read_root(self.storage, base.location)),
                 queued=list_queued(self.registry, table_id),
                 before_us=self.registry.now() - older_than_us,
             )

@@ -1,49 +1,123 @@
-"""Which metadata files the catalog's pointers still reach; what cannot be read is never given up."""
+"""Which files the catalog's pointers reach, whoever wrote them; what cannot be read is never given up."""
 
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from lakebed.core.errors import CorruptionError, FileMissingError
+from lakebed.core.errors import CorruptionError, FileMissingError, PathRefusedError
 from lakebed.core.names import TableName
-from lakebed.core.orphans import Needed
-from lakebed.iceberg.catalog import open_catalog
+from lakebed.core.orphans import Needed, SkippedTable
+from lakebed.iceberg.catalog import CATALOG_NAME, open_catalog
+from lakebed.iceberg.locations import read_metadata_text
 from lakebed.iceberg.manifest_store import ManifestStore
-from lakebed.iceberg.opening import TableOpener
-from lakebed.iceberg.sweeping import list_reachable
+from lakebed.iceberg.metadata import COMMIT_ID, TABLE_ID, is_ours, parse_metadata
+from lakebed.iceberg.sweeping import list_data_files, list_reachable, read_root
 from lakebed.registry.lake_tables import list_all_tables
-from lakebed.registry.orphans import has_files
+from lakebed.registry.orphans import has_files, list_unregistered
+from lakebed.registry.snapshots import list_ids_with
+from lakebed.storage.locations import find_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from lakebed.core.rows import Tables
+    from lakebed.iceberg.catalog import NamedPointer
+    from lakebed.iceberg.sweeping import Root
     from lakebed.registry.engine import Registry
     from lakebed.storage.access import Storage
 
+_BATCH = 1000
+_UNREADABLE = (FileMissingError, CorruptionError, PathRefusedError)
+
 
 def find_needed(registry: Registry, storage: Storage) -> Needed:
-    """As of now: a commit that is under way is not among it, which is why only old files may be swept."""
-    paths: set[str] = set()
-    unsure: list[str] = []
-    store = ManifestStore(storage)
+    """As of now: a commit that is under way is not among it, which is why only old files may be swept.
+
+    Registered data files are left out: the registry itself knows them.
+    """
     with closing(open_catalog(registry, storage)) as catalog:
-        opener = TableOpener(registry, storage, catalog)
-        for table in list_all_tables(registry):
-            try:
-                paths.update(_list_reached(registry, opener, store, table))
-            except (FileMissingError, CorruptionError):
-                unsure.append(storage.paths.metadata_directory(table.id, TableName(table.database, table.name)) + "/")
-    return Needed(paths=frozenset(paths), unsure=tuple(unsure))
+        pointers = catalog.list_pointers()
+    reach = _Reach(registry, storage, {table.id: table for table in list_all_tables(registry)})
+    for pointer in pointers:
+        reach.follow(pointer)
+    reach.keep_lost({pointer.table for pointer in pointers if pointer.catalog == CATALOG_NAME and pointer.location is not None})
+    return Needed(paths=frozenset(reach.paths), unsure=tuple(reach.unsure), skipped=tuple(reach.skipped))
 
 
-def _list_reached(registry: Registry, opener: TableOpener, store: ManifestStore, table: Tables) -> Iterator[str]:
-    name = TableName(table.database, table.name)
-    base = opener.find(name) if table.dropped_at is None else None
-    if base is not None:
-        yield from list_reachable(store, base)
-    elif table.committed_group and (table.dropped_at is None or has_files(registry, table.id)):
-        # its pointer is lost, or whoever opened the table before the drop still reads it
-        message = f"the pointer of {name} is lost"
-        raise CorruptionError(message)
+@dataclass(slots=True)
+class _Reach:
+    registry: Registry
+    storage: Storage
+    tables: dict[int, Tables]
+    paths: set[str] = field(default_factory=set)
+    unsure: list[str] = field(default_factory=list)
+    skipped: list[SkippedTable] = field(default_factory=list)
+
+    def follow(self, pointer: NamedPointer) -> None:
+        """Everything below one row of the catalog; rows of other programs count too, as far as their files are in the warehouse."""
+        if pointer.location is None:
+            return
+        own = self._find_table(pointer)
+        try:
+            root = read_root(self.storage, pointer.location)
+            self._take(root, own)
+        except _UNREADABLE as exc:
+            self._skip(pointer, own, None, f"what its pointer reaches cannot be read ({exc}): `lakebed check` names it")
+        else:
+            self._judge(pointer, root, own)
+
+    def keep_lost(self, pointed: set[str]) -> None:
+        """A table without a pointer: it is lost, or whoever opened the table before it was dropped still reads its metadata."""
+        for table in self.tables.values():
+            name = TableName(table.database, table.name)
+            if not table.committed_group or (table.dropped_at is None and str(name) in pointed):
+                continue
+            if table.dropped_at is None:
+                self.unsure.append(self._directory(table))
+                self.skipped.append(SkippedTable(table=str(name), reason="the catalog has no pointer to it: run `lakebed repair`"))
+            elif has_files(self.registry, table.id):
+                self.unsure.append(self.storage.paths.metadata_directory(table.id, name) + "/")
+
+    def _find_table(self, pointer: NamedPointer) -> Tables | None:
+        found = (t for t in self.tables.values() if t.dropped_at is None and f"{t.database}.{t.name}" == pointer.table)
+        return next(found, None) if pointer.catalog == CATALOG_NAME else None
+
+    def _take(self, root: Root, own: Tables | None) -> None:
+        store = ManifestStore(self.storage)
+        self.paths |= list_reachable(self.storage, store, root)
+        ours = set() if own is None else root.committed_by_us | list_ids_with(self.registry, own.id, COMMIT_ID)
+        files = list_data_files(self.storage, store, root, ours=ours)
+        while batch := list(islice(files, _BATCH)):
+            self.paths |= list_unregistered(self.registry, batch)
+
+    def _judge(self, pointer: NamedPointer, root: Root, own: Tables | None) -> None:
+        if own is not None and not self._is_ours(root, own):
+            repair = f"`lakebed repair {pointer.table} --how adopt_foreign` or `--how discard_foreign`"
+            self._skip(pointer, own, root, f"another program committed to it: {repair} settles that")
+        elif own is None and root.properties.get(TABLE_ID) not in {str(table_id) for table_id in self.tables}:
+            self._skip(pointer, own, root, "it is in the catalog but not in the registry: its files belong to the program that made it")
+
+    def _is_ours(self, root: Root, own: Tables) -> bool:
+        try:
+            metadata = parse_metadata(read_metadata_text(self.storage, root.location), root.location)
+        except CorruptionError:  # of another format version, for example
+            return False
+        return metadata.properties.get(TABLE_ID) == str(own.id) and is_ours(metadata)
+
+    def _skip(self, pointer: NamedPointer, own: Tables | None, root: Root | None, reason: str) -> None:
+        directories = [] if own is None else [self._directory(own)]
+        for location in (_guess_directory(pointer.location or ""), None if root is None else root.metadata.get("location")):
+            directories += [f"{path}/" for path in find_paths(self.storage, str(location))]
+        if directories:
+            self.unsure += directories
+            self.skipped.append(SkippedTable(table=pointer.table, reason=reason))
+
+    def _directory(self, table: Tables) -> str:
+        return self.storage.paths.table_directory(table.id, TableName(table.database, table.name)) + "/"
+
+
+def _guess_directory(location: str) -> str:
+    """Of a table whose metadata is at `location`: metadata is in a directory of its own beside the data."""
+    parent, _, name = location.rpartition("/")[0].rpartition("/")
+    return parent if name == "metadata" else f"{parent}/{name}"

@@ -115,14 +115,14 @@ def _list_unreachable(store: ManifestStore, gone: Iterable[str], metadata: Table
     """Manifest lists of expired snapshots, and manifests that only they name, with sizes where they are known."""
     expired: dict[str, int] = {}
     for location in gone:
-        expired[location] = 0
+        expired[from_uri(location)] = 0
         with suppress(FileMissingError, CorruptionError):  # then there is nothing left to queue, or nobody can tell
-            expired.update((m.manifest_path, m.manifest_length) for m in store.load_list(location))
+            expired.update((from_uri(m.manifest_path), m.manifest_length) for m in store.load_list(location))
     if expired:
         for snapshot in metadata.snapshots:
-            expired.pop(snapshot.manifest_list, None)
+            expired.pop(from_uri(snapshot.manifest_list), None)
             for manifest in store.load_list(snapshot.manifest_list):
-                expired.pop(manifest.manifest_path, None)
+                expired.pop(from_uri(manifest.manifest_path), None)
     return expired
 
 

@@ -19,6 +19,7 @@ from lakebed.registry.lake_tables import list_tables
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lakebed.core.orphans import Needed
     from lakebed.maintenance.workplace import Workplace
 
 _BATCH = 1000
@@ -53,9 +54,11 @@ def clean(place: Workplace) -> Report:
     files = size = 0
     failed: dict[str, str] = {}
     while not place.cancelled():
-        done = admin.delete_expired_temporary_files(place.registry, place.storage, batch_size=_BATCH, max_batches=1)
+        done = admin.delete_expired_temporary_files(
+            place.registry, place.storage, find_needed=partial(_find_needed, place), batch_size=_BATCH, max_batches=1
+        )
         files, size, failed = files + done.deleted, size + done.bytes_freed, failed | done.failed
-        if not done.deleted and not done.failed:
+        if not (done.deleted or done.failed or done.kept):
             break
     problems = () if not failed else (f"{len(failed)} files could not be deleted, such as {next(iter(failed.items()))}",)
     return Report(result={"deleted": files, "bytes_freed": size, "failed": len(failed)}, problems=problems)
@@ -63,12 +66,16 @@ def clean(place: Workplace) -> Report:
 
 def sweep(place: Workplace) -> Report:
     """Orphans are counted; they are queued for deletion only where the setting says so."""
-    from lakebed.iceberg.reach import find_needed  # noqa: PLC0415 - brings Iceberg's library
-
-    needed = partial(find_needed, place.registry, place.storage)
+    needed = partial(_find_needed, place)
     done = admin.sweep_orphans(place.registry, place.storage, find_needed=needed, dry_run=not place.queues_orphans, actor=place.actor)
     found = {"orphans": len(done.orphans), "bytes": done.size_bytes, "queued": place.queues_orphans, "is_complete": done.is_complete}
-    return Report(result=found)
+    return Report(result={**found, "skipped": [skipped.table for skipped in done.skipped]})
+
+
+def _find_needed(place: Workplace) -> Needed:
+    from lakebed.iceberg.reach import find_needed  # noqa: PLC0415 - brings Iceberg's library
+
+    return find_needed(place.registry, place.storage)
 
 
 def check_lake(place: Workplace) -> Report:

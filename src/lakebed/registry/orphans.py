@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from lakebed.registry.transaction import Transaction
 
 _INTENTS = "SELECT staging_path FROM operations WHERE state IN ('writing', 'rolling_back') AND staging_path IS NOT NULL"
-_KNOWN = """SELECT file_path FROM table_files WHERE file_path IN (:paths*)
+_REGISTERED = "SELECT file_path FROM table_files WHERE file_path IN (:paths*)"
+_KNOWN = f"""{_REGISTERED}
 UNION ALL SELECT file_path FROM temporary_files WHERE file_path IN (:paths*)"""
 _OPERATIONS = "SELECT op_id FROM operations WHERE op_id IN (:ids*)"
 _GIVE_UP = """INSERT INTO operations (op_id, table_id, kind, state, lease_until, error, created_at, updated_at)
@@ -35,6 +36,11 @@ def list_unknown(registry: Registry, paths: Sequence[str]) -> set[str]:
     intents = tuple(f"{row[0].rstrip('/')}/" for row in registry.query(_INTENTS))
     known = {row[0] for row in registry.query(_KNOWN, {"paths": list(paths)})}
     return {path for path in paths if path not in known and not path.startswith(intents)}
+
+
+def list_unregistered(registry: Registry, paths: Sequence[str]) -> set[str]:
+    """Those that no file row knows, live or retired."""
+    return set(paths) - {row[0] for row in registry.query(_REGISTERED, {"paths": list(paths)})}
 
 
 def list_unknown_operations(registry: Registry, op_ids: Sequence[str]) -> set[str]:

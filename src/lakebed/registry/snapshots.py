@@ -72,6 +72,12 @@ def list_snapshots(reader: Registry | Reader | Transaction, table_id: int, *, ex
     return [decode_row(TableSnapshots, row) for row in rows]
 
 
+def list_ids_with(registry: Registry, table_id: int, summary_key: str) -> set[int]:
+    """Snapshots whose summary has the key, expired ones too."""
+    sql = "SELECT snapshot_id FROM table_snapshots WHERE table_id = :id AND summary LIKE :key"
+    return {row[0] for row in registry.query(sql, {"id": table_id, "key": f'%"{summary_key}"%'})}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
     """What the files of one group sum up to."""

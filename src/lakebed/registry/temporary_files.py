@@ -22,6 +22,7 @@ CLAIM_US = 5 * 60 * 1_000_000
 _MAX_BACKOFF_US = 3600 * 1_000_000
 _FIRST_BACKOFF_US = 10 * 1_000_000
 BATCH = 1000
+ORPHAN = "orphan"  # stored as a reason: never rename
 
 # Past its grace, and nobody may still need it: not live, under no reader's lease, and out of every retained snapshot. A dropped table
 # has no snapshot any more: nobody commits to it, and the catalog has forgotten it.
@@ -32,12 +33,12 @@ AND (f.id IS NULL OR (f.retired_seq IS NOT NULL
     AND s.group_no >= f.added_group AND s.group_no < f.removed_group)))
   AND NOT EXISTS (SELECT 1 FROM lease_numbers n JOIN leases l ON l.name = n.name
     WHERE n.table_id = f.table_id AND l.expires_at > :now AND n.seq < f.retired_seq)))"""
-_FIND = f"""SELECT q.file_path, q.file_size, q.table_id, q.attempts, f.id, f.retired_seq FROM temporary_files q
+_FIND = f"""SELECT q.file_path, q.file_size, q.table_id, q.attempts, f.id, f.retired_seq, q.reason FROM temporary_files q
 LEFT JOIN table_files f ON f.file_path = q.file_path LEFT JOIN tables t ON t.id = q.table_id
 WHERE {_DELETABLE} ORDER BY q.expiration LIMIT :limit"""
 # Between two rows of an answer Python's SQLite lets other threads in, and those that delete files meanwhile come in for each of them: 25 ms
 # for a claim instead of 4. So the only writer asks for one row that holds them all.
-_FIND_AT_ONCE = f"SELECT json_group_array(json_array(file_path, file_size, table_id, attempts, id, retired_seq)) FROM ({_FIND})"
+_FIND_AT_ONCE = f"SELECT json_group_array(json_array(file_path, file_size, table_id, attempts, id, retired_seq, reason)) FROM ({_FIND})"
 _CLAIM = "UPDATE temporary_files SET claimed_until = :until WHERE file_path IN (:paths*)"
 _OURS = "FROM temporary_files WHERE file_path IN (:paths*) AND claimed_until = :token"
 _HORIZON = "UPDATE table_seq SET horizon_seq = :seq WHERE table_id = :table_id AND horizon_seq < :seq"
@@ -55,6 +56,7 @@ class ClaimedFile:
     attempts: int
     file_id: int | None
     retired_seq: int | None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +103,10 @@ def claim_expired(registry: Registry, *, limit: int = BATCH, claim_us: int = CLA
         if rows:
             tx.run(_CLAIM, {"until": token, "paths": [row[0] for row in rows]})
     files = tuple(
-        ClaimedFile(path=path, size_bytes=size, table_id=table_id, attempts=attempts, file_id=file_id, retired_seq=retired_seq)
-        for path, size, table_id, attempts, file_id, retired_seq in rows
+        ClaimedFile(
+            path=path, size_bytes=size, table_id=table_id, attempts=attempts, file_id=file_id, retired_seq=retired_seq, reason=reason
+        )
+        for path, size, table_id, attempts, file_id, retired_seq, reason in rows
     )
     return Claim(token=token, files=files)
 
@@ -119,6 +123,14 @@ def finalize_deleted(registry: Registry, claim: Claim, paths: Sequence[str]) -> 
             with registry.write([table_id] if table_id else []) as tx:  # 0: queued before tables were kept with it
                 done += _finalize(tx, table_id, own[start : start + BATCH], claim.token)
     return done
+
+
+def release_needed(registry: Registry, claim: Claim, paths: Sequence[str]) -> int:
+    """These turned out to be needed: they leave the queue, and nothing else changes; how many were still ours."""
+    if not paths:
+        return 0
+    with registry.write() as tx:
+        return tx.run(f"DELETE {_OURS}", {"paths": list(paths), "token": claim.token})
 
 
 def release_failed(registry: Registry, claim: Claim, paths: Sequence[str]) -> None:

@@ -177,7 +177,8 @@ def _sweep(mender: Mender, _: Step) -> str:
         dry_run=False,
         actor=mender.actor,
     )
-    return f"{len(found.orphans)} file(s) queued; younger ones wait until they are {mender.orphans_older_than} old"
+    skipped = "".join(f"; {table.table} is skipped: {table.reason}" for table in found.skipped)
+    return f"{len(found.orphans)} file(s) queued; younger ones wait until they are {mender.orphans_older_than} old{skipped}"
 
 
 def _rows(count: int) -> str:

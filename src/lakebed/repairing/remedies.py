@@ -168,6 +168,7 @@ FOR_PEOPLE = frozenset(
         "path_twice",
         "operation_result",
         "iceberg_needed",
+        "iceberg_missing",
         "newer_file",
     }
 )
@@ -282,7 +283,7 @@ def _also(finding: Finding) -> str:
         return "; `--retire-damaged` retires the partition, its rows are then gone for readers"
     if finding.facts == ("retired",):
         return "; the file is retired and goes after its grace, only readers of earlier states may miss it"
-    if finding.rule.startswith("iceberg_"):
+    if finding.rule.startswith("iceberg_") and finding.rule != "iceberg_missing":  # a rebuild gives up what another program wrote
         return f"; `lakebed repair {finding.table} --how rebuild` makes the Iceberg table anew and gives up its earlier snapshots"
     return ""
 
