@@ -10,6 +10,7 @@ from lakebed import admin, halves
 from lakebed.binding import on_halves, on_registry
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
+from lakebed.core.secrets import strip_password
 from lakebed.opening import open_halves
 from lakebed.parquet.cache import FooterCache
 from lakebed.publishing import Embedded
@@ -17,7 +18,7 @@ from lakebed.registry import lake_tables, plans
 from lakebed.registry.footers import FooterIndex, load_partition_metadata
 from lakebed.registry.sealing import seal_table
 from lakebed.registry.waiting import RegistryCommits, wait_until_published
-from lakebed.settings import ConnectOptions, Settings, load_settings
+from lakebed.settings import ConnectOptions, Settings, load_settings, restore_password
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -89,7 +90,10 @@ def connect(
 
 
 class Lake:
-    """Registry work starts no JVM and prints nothing. Use as a context manager, or call `close`. Pickled, it reconnects."""
+    """Registry work starts no JVM and prints nothing. Use as a context manager, or call `close`.
+
+    Pickled, it reconnects, with the password of LAKEBED_REGISTRY_URL or of PostgreSQL's password file: a pickle holds none.
+    """
 
     def __init__(
         self, registry: Registry, storage: Storage, *, settings: Settings | None = None, wishes: SparkWishes | None = None
@@ -103,7 +107,9 @@ class Lake:
             registry.add_listener(self._embedded.on_commit)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reconnect, (self.settings.registry_url, self.storage.paths.root, self._wishes.options, self.settings.metadata_mode)
+        url = self.settings.registry_url
+        known = None if url is None else strip_password(url)
+        return _reconnect, (known, self.storage.paths.root, self._wishes.options, self.settings.metadata_mode)
 
     def __enter__(self) -> Self:
         return self
@@ -368,6 +374,7 @@ class Lake:
     repair = on_halves(halves.repair)
 
 
-def _reconnect(url: str, warehouse: str, options: Mapping[str, str] | None, metadata_mode: MetadataMode) -> Lake:
-    """In another process, which leaves publishing to the first."""
+def _reconnect(url: str | None, warehouse: str, options: Mapping[str, str] | None, metadata_mode: MetadataMode) -> Lake:
+    """In another process, which leaves publishing to the first, and finds the password in its own environment."""
+    url = None if url is None else restore_password(url)
     return connect(url, warehouse=warehouse, spark_options=options, metadata_mode=metadata_mode, service="off", create=False)

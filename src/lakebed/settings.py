@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 from lakebed.core.errors import InvalidValueError
+from lakebed.core.secrets import hide_secrets, strip_password
 from lakebed.core.tasks import DEFAULT_SCHEDULE, Task
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ class Setting:
     name: str
     value: Any
     origin: str
+
+    def __repr__(self) -> str:
+        return f"{self.name}={hide_secrets(repr(self.value))} ({self.origin})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +85,9 @@ class Settings:
     schedule: Mapping[Task, str]  # cron expressions in UTC, or "off"
     origins: tuple[Setting, ...]
 
+    def __repr__(self) -> str:
+        return f"Settings({', '.join(map(repr, self.origins))})"
+
 
 def load_settings(*, environment: Mapping[str, str] | None = None, file: Path | None = None, **arguments: Any) -> Settings:
     """Arguments that are None count as not given; `file` is looked for in the working directory unless named."""
@@ -90,6 +97,12 @@ def load_settings(*, environment: Mapping[str, str] | None = None, file: Path | 
     values = {setting.name: setting.value for setting in settings}
     schedule = {task: values.pop(f"{_SCHEDULE}.{task}") for task in Task}
     return Settings(**values, schedule=schedule, origins=settings)
+
+
+def restore_password(url: str, *, environment: Mapping[str, str] | None = None) -> str:
+    """The environment's URL where it names the same registry; otherwise the one given, and PostgreSQL looks for a password by itself."""
+    known = (os.environ if environment is None else environment).get(f"{_PREFIX}REGISTRY_URL")
+    return known if known is not None and strip_password(known) == url else url
 
 
 def _resolve(name: str, known: _Known, argument: Any, environment: Mapping[str, str], file: tuple[str, Mapping[str, Any]]) -> Setting:

@@ -16,6 +16,7 @@ import pytest
 
 from builders import ORDERS, logical_dump, make_table, write_partition
 from lakebed.core.errors import LakebedError, RegistryUnavailableError
+from lakebed.core.secrets import strip_password
 from lakebed.lake import connect
 from lakebed.registry.create import open_registry
 from serving import EVERY_SECOND, serving, wait_until
@@ -78,6 +79,39 @@ def test_a_service_that_fails_and_recovers_shows_no_password(secret_url: str, da
     told += [shown.stdout, shown.stderr]
     assert [text for text in told if has_canary(text)] == []
     assert "a task ended" in log.read_text()
+
+
+def test_a_pickled_lake_and_its_settings_hold_no_password_and_it_reconnects_with_the_environments(
+    secret_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect(secret_url, warehouse=str(tmp_path / "warehouse"), service="off") as lake:
+        make_table(lake.registry)
+        stored, shown = pickle.dumps(lake), [repr(lake.settings), *map(repr, lake.settings.origins), repr(lake)]
+    assert [text for text in [stored, *shown] if has_canary(text)] == []
+
+    with pickle.loads(stored) as again:  # noqa: S301 - our own
+        assert again.settings.registry_url == strip_password(secret_url)
+    monkeypatch.setenv("LAKEBED_REGISTRY_URL", secret_url)
+    with pickle.loads(stored) as again:  # noqa: S301 - our own
+        assert again.settings.registry_url == secret_url
+        assert [table.name for table in again.list_tables()] == [ORDERS.name]
+    monkeypatch.setenv("LAKEBED_REGISTRY_URL", secret_url.replace("@", "@elsewhere", 1))
+    with pickle.loads(stored) as again:  # noqa: S301 - our own
+        assert again.settings.registry_url == strip_password(secret_url)
+
+
+@pytest.mark.parametrize(
+    ("url", "stripped"),
+    [
+        ("sqlite:///lake.db", "sqlite:///lake.db"),
+        ("postgresql://me@host/lake", "postgresql://me@host/lake"),
+        ("postgresql://me:p%40w@host/lake?sslmode=verify-full", "postgresql://me@host/lake?sslmode=verify-full"),
+        ("postgresql://host/lake?user=me&password=secret", "postgresql://host/lake?user=me"),
+        ("postgresql://host/lake?password=secret", "postgresql://host/lake"),
+    ],
+)
+def test_a_url_without_its_password_names_the_same_place(url: str, stripped: str) -> None:
+    assert strip_password(url) == stripped
 
 
 def cut_connections(databases: Databases, url: str) -> None:

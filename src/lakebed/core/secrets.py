@@ -43,6 +43,13 @@ def hide_secrets(text: str) -> str:
     return _ASSIGNED.sub(rf"\g<before>{HIDDEN}", _IN_URL.sub(rf"\g<before>:{HIDDEN}@", text))
 
 
+def strip_password(url: str) -> str:
+    """The same place without the password; whoever connects there finds it in the environment, or in PostgreSQL's password file."""
+    before, asked, query = _IN_URL.sub(r"\g<before>@", url).partition("?")
+    kept = [part for part in query.split("&") if not part.lower().startswith("password=")]
+    return f"{before}{asked if any(kept) else ''}{'&'.join(kept)}"
+
+
 def find_passwords(urls: Iterable[str | None]) -> list[str]:
     """What may be the password in these URLs, as written: one that holds an `@` leaves several readings."""
     found: list[str] = []
