@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 EXIT_DRAIN_S = 5.0
+_LONGEST_PAUSE_S = 60.0  # between two starts that failed
 
 
 class Embedded:
@@ -36,8 +38,10 @@ class Embedded:
         self._starter: threading.Thread | None = None
         self._service: Service | None = None
         self._is_closed = False
+        self._failures, self._next_try = 0, 0.0
 
-    def on_commit(self, _: frozenset[int]) -> None:
+    def on_commit(self, tables: frozenset[int]) -> None:
+        del tables
         self.ensure_started()
 
     def ensure_started(self) -> None:
@@ -51,7 +55,7 @@ class Embedded:
                 atexit.register(self.close)
 
     def _may_start(self) -> bool:
-        return self._starter is None and not self._is_closed
+        return self._starter is None and not self._is_closed and time.monotonic() >= self._next_try
 
     @contextmanager
     def serve(self, engines: Engines, upkeep: Callable[[], Upkeep], **options: Unpack[ServiceOptions]) -> Iterator[Service]:
@@ -126,5 +130,13 @@ class Embedded:
             service.start()
         except Exception as exc:  # noqa: BLE001 - a lake without its publisher still works; the journal keeps everything
             logger.warning("publishing could not start in this process", extra={"action": "start", "reason": str(exc)})
+            self._try_again_later()
             return
-        self._service = service
+        self._service, self._failures = service, 0
+
+    def _try_again_later(self) -> None:
+        """The next commit, or whoever waits for Iceberg, starts it again, once the pause is over."""
+        self._failures += 1
+        self._next_try = time.monotonic() + min(_LONGEST_PAUSE_S, 2.0 ** (self._failures - 1))
+        with self._guard:
+            self._starter = None

@@ -38,22 +38,25 @@ def lives(astha: Astha, incarnation: int) -> bool:
 class DeadHints:
     """What the watcher listens to, gone from one moment to the next."""
 
-    listening = False
+    listening = True
 
-    def __init__(self, real: Hints) -> None:
-        self._real = real
+    def __init__(self, real: Hints, error: Exception) -> None:
+        self._real, self._error = real, error
 
-    def wait(self, timeout_s: float) -> Hint | None:
-        message = f"nothing will come within {timeout_s} s or ever"
-        raise RegistryUnavailableError(message)
+    def wait(self, _: float) -> Hint | None:
+        raise self._error
 
     def close(self) -> None:
         self._real.close()
 
 
-def kill_watcher(astha: Astha) -> None:
+DEFECT = RuntimeError("a defect of the watcher")
+CUT = RegistryUnavailableError("the connection was lost")
+
+
+def kill_watcher(astha: Astha, error: Exception = DEFECT) -> None:
     assert astha._life is not None
-    astha._life.watcher._hints = DeadHints(astha._life.watcher._hints)
+    astha._life.watcher._hints = DeadHints(astha._life.watcher._hints, error)
 
 
 def publish_when_possible(registry: Registry, table: LakeTable, number: int) -> bool:
@@ -186,6 +189,24 @@ def test_five_incarnations_in_ten_minutes_are_too_many(registry: Registry) -> No
         assert status.problem.startswith("the watcher died")
         await_that(partial(can_take_the_lease, registry))
         assert not astha.drain(0.01)
+
+
+def test_connections_lost_again_and_again_are_no_reason_to_stay_down(registry: Registry, table: LakeTable) -> None:
+    components = recorders(registry, UPDATER)
+    with running(registry, components) as astha:
+        for number in range(1, 9):
+            await_that(partial(lives, astha, number), f"incarnation {number}")
+            kill_watcher(astha, CUT)
+        await_that(partial(lives, astha, 9), "the ninth incarnation")
+        publish(registry, table, fake_file(1))
+        assert astha.drain(PATIENCE_S)
+        assert (astha.status().down, astha.status().restarts) == (False, 8)
+
+        kill_watcher(astha)  # the first defect after them is the first one that counts
+
+        await_that(partial(lives, astha, 10), "the tenth incarnation")
+        assert not astha.status().down
+    assert handled(registry, components[UPDATER], after=0) == set(expected(registry, UPDATER, after=0))
 
 
 def test_one_that_stayed_down_can_be_started_again(registry: Registry, table: LakeTable) -> None:

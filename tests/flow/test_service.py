@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,10 +15,10 @@ from lakebed.core.errors import CommitTimeoutError, InvalidValueError, SnapshotN
 from lakebed.lake import connect
 from lakebed.registry.retire import retire_by_ids
 from lakebed.registry.snapshots import list_snapshots
+from serving import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from lakebed.core.names import TableName
     from lakebed.lake import Lake
@@ -247,3 +248,21 @@ def test_two_tables_are_published_side_by_side(lake: Lake) -> None:
     assert ids_in_iceberg(lake) == ids_of(1)
     assert ids_in_iceberg(lake, other) == ids_of(7)
     assert lake.check().clean
+
+
+def test_a_publisher_whose_start_failed_is_started_again(url: str, tmp_path: Path, kind: str) -> None:
+    if kind != "sqlite":
+        pytest.skip("on PostgreSQL the catalog is in the registry's own database")
+    in_the_way = Path(url.removeprefix("sqlite:///")).with_suffix(".iceberg.db")
+    in_the_way.mkdir()
+    with opened(url, tmp_path, service="auto") as lake:
+        make_table(lake.registry)
+        write_partition(lake, 1)
+        assert lake._embedded.require_service() is None
+        in_the_way.rmdir()
+
+        wait_until(lambda: lake._embedded.require_service() is not None)
+
+        assert lake.drain(60)
+        assert ids_in_iceberg(lake) == ids_of(1)
+        assert lake.check().clean

@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 LEASE = "astha"  # stored: never rename
 _START_TIMEOUT_S = 30.0
+_AWAY = "the connection to the registry was lost"
 
 
 class Astha:
@@ -58,6 +59,7 @@ class Astha:
         self._lease: Lease | None = None
         self._began: deque[float] = deque(maxlen=self._options.max_incarnations)
         self._incarnation, self._restarts, self._problem, self._down = 0, 0, "", False
+        self._cut = 0  # incarnations in a row that a lost connection ended
         self._save_at = self._renew_at = 0.0
         self._stop_timeout_s = 5.0
 
@@ -180,19 +182,22 @@ class Astha:
             logger.warning("the lease runs out by itself", extra={"action": "lease", "error": str(error)})
 
     def _live_on(self) -> None:
-        """Incarnations until a stop, a lost lease, or too many of them."""
+        """Incarnations until a stop, a lost lease, or too many of them. Those that a lost connection ended are not counted."""
         while not self._stop.is_set():
             problem = self._live()
             if not problem:
                 return
             self._restarts += 1
+            if problem is _AWAY:
+                self._stop.wait(self._backoff_s(self._cut))
+                continue
             self._problem = problem
             logger.error("astha starts again", extra={"action": "restart", "incarnation": self._incarnation, "error": problem})
             if self._is_too_often():
                 self._down = True
                 logger.critical("astha stays down", extra={"action": "down", "error": problem})
                 return
-            self._stop.wait(self._backoff_s())
+            self._stop.wait(self._backoff_s(len(self._began)))
 
     def _live(self) -> str:
         """One incarnation; why it ended, empty when the supervisor is to let go of the lease."""
@@ -205,10 +210,7 @@ class Astha:
             logger.warning("the lease was lost", extra={"action": "lease", "error": str(error)})
             return ""
         except UnavailableError as error:
-            self._problem = str(error)  # the registry is away: no incarnation began, none is counted
-            self._settled.set()
-            self._stop.wait(self._options.standby_s)
-            return ""
+            return self._wait_for_registry(error, life)
         except Exception as error:
             logger.exception("an incarnation failed", extra={"action": "restart"})
             self._settled.set()
@@ -218,6 +220,18 @@ class Astha:
         finally:
             if life is not None:
                 self._end(life)
+
+    def _wait_for_registry(self, error: UnavailableError, life: Life | None) -> str:
+        """However often it is away: where an incarnation lived, the next one begins under the same lease if that still holds."""
+        self._problem = str(error)
+        self._settled.set()
+        if life is not None:
+            self._began.pop()
+            self._cut += 1
+            logger.warning("astha starts again after a lost connection", extra={"action": "restart", "error": str(error)})
+            return _AWAY
+        self._stop.wait(self._options.standby_s)
+        return ""
 
     def _begin(self) -> Life:
         self._drop_connections()
@@ -255,8 +269,11 @@ class Astha:
         while not self._stop.is_set():
             news = self._news.wait(self._options.tick_s)
             self._news.clear()
+            if isinstance(life.watcher.error, UnavailableError):
+                raise life.watcher.error
             if life.problem:
                 return life.problem
+            self._cut = 0
             self._save_when_due(life, at_once=news)
         return ""
 
@@ -317,8 +334,8 @@ class Astha:
         full = len(self._began) == self._options.max_incarnations
         return full and self._time.monotonic() - self._began[0] <= self._options.incarnations_within_s
 
-    def _backoff_s(self) -> float:
-        limit = self._options.restart_base_s * 2.0 ** max(0, len(self._began) - 1)
+    def _backoff_s(self, failures: int) -> float:
+        limit = self._options.restart_base_s * 2.0 ** min(20, max(0, failures - 1))
         return min(self._options.restart_cap_s, limit) * (0.5 + self._time.draw() / 2)
 
     def _require_lease(self) -> Lease:
