@@ -14,16 +14,80 @@ from lakebed.core.errors import LakebedError
 from lakebed.core.times import to_micros
 from lakebed.lake import Lake, connect
 from lakebed.registry.connection import CommitUnknownError
+from lakebed.registry.counters import recount
+from lakebed.registry.lake_tables import read_indexed
+from lakebed.registry.ranges import bins_of_columns
 from lakebed.storage.access import DeleteOutcome, Deletion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
+    from lakebed.core.files import ColumnStatistics
     from lakebed.registry.connection import Backend, Connection, Rows, TableHead
+    from lakebed.registry.engine import Registry
+    from lakebed.registry.publish import Published
     from lakebed.registry.statements import Dialect, Part, Value
+    from lakebed.registry.transaction import Transaction
     from lakebed.settings import ConnectOptions
     from lakebed.storage.access import Storage
+
+
+FILES_PER_GROUP, _FILES_PER_PARTITION, _PATHS = 100, 10, 100
+_NUMBERS = "WITH RECURSIVE n(i) AS (SELECT CAST(0 AS bigint) UNION ALL SELECT i + 1 FROM n WHERE i < :copies - 1)"
+_COPY_PARTITION = f"""{_NUMBERS.replace(":copies", ":partitions")} INSERT INTO partitions (id, table_id, scope_id, view_instance_id,
+begin_insert_time, end_insert_time, min_event_time, max_event_time, schema_hash, fingerprint, num_rows, file_count, partition_format_version,
+updated)
+SELECT :first + n.i, p.table_id, p.scope_id, p.view_instance_id, p.begin_insert_time - n.i - 1, p.begin_insert_time - n.i, p.min_event_time,
+p.max_event_time, p.schema_hash, p.fingerprint, p.num_rows * {_FILES_PER_PARTITION}, {_FILES_PER_PARTITION}, p.partition_format_version, p.updated
+FROM partitions p CROSS JOIN n WHERE p.id = :partition_id"""
+_COPY_FILE = f"""{_NUMBERS} INSERT INTO table_files (id, table_id, partition_id, file_name, file_path, file_size, file_type, partition_path,
+row_count, checksum, checksum_kind, is_compressed, schema_hash, added_seq, added_group, created_at, modified_at)
+SELECT :first_file + n.i, f.table_id, :first + n.i / {_FILES_PER_PARTITION}, f.file_name, f.file_path || '.' || n.i || '.parquet', f.file_size,
+f.file_type, 'p=' || (n.i - n.i / {_PATHS} * {_PATHS}), f.row_count, f.checksum, f.checksum_kind, f.is_compressed, f.schema_hash, :stamp,
+1 + n.i / {FILES_PER_GROUP}, :now, :now FROM table_files f CROSS JOIN n WHERE f.id = :file_id"""
+_COPY_FOOTER = f"""{_NUMBERS} INSERT INTO partition_metadata (file_path, table_id, metadata, insert_time, partition_format_version,
+footer_length, num_rows, checksum)
+SELECT m.file_path || '.' || n.i || '.parquet', m.table_id, m.metadata, m.insert_time, m.partition_format_version, m.footer_length, m.num_rows,
+m.checksum FROM partition_metadata m JOIN table_files f ON f.file_path = m.file_path CROSS JOIN n WHERE f.id = :file_id"""
+_GROUPS = "UPDATE tables SET last_group = :g, committed_group = :g, last_modified = :now WHERE id = :table_id"
+
+
+def multiply_file(
+    registry: Registry, published: Published, copies: int, *, columns: Callable[[int], Sequence[ColumnStatistics]] = lambda _: ()
+) -> int:
+    """Make a table large in seconds: copies of its one published file, ten to a partition, a hundred to a sealed group, over a hundred paths.
+
+    The first copy has the statistics `columns(0)`. Returns the last group; the journal and the counters are true.
+    """
+    table_id, partitions = published.table_id, copies // _FILES_PER_PARTITION
+    with registry.write([table_id]) as tx:
+        table = tx.tables[table_id]
+        first = table.draw_id(partitions)
+        first_file = table.draw_id(copies)
+        table.last_group = 1 + (copies - 1) // FILES_PER_GROUP
+        whose = {"file_id": published.first_file_id, "copies": copies}
+        tx.run(_COPY_PARTITION, {"partition_id": published.partition_id, "partitions": partitions, "first": first})
+        if tx.dialect == "postgresql":  # the rules that files are checked by join them with what was there at the last analysis
+            tx.run("ANALYZE partitions")
+        tx.run(_COPY_FILE, {**whose, "first": first, "first_file": first_file, "stamp": table.stamp, "now": tx.now})
+        tx.run(_COPY_FOOTER, whose)
+        _add_statistics(tx, table_id, [(first_file + i, columns(i)) for i in range(copies)])
+        tx.run(_GROUPS, {"g": table.last_group, "now": tx.touch(table), "table_id": table_id})
+        recount(tx, table)
+    return table.last_group
+
+
+def _add_statistics(tx: Transaction, table_id: int, numbered: Sequence[tuple[int, Sequence[ColumnStatistics]]]) -> None:
+    indexed = read_indexed(tx, table_id)
+    for start in range(0, len(numbered), 10_000):
+        some = numbered[start : start + 10_000]
+        stored = [(i, c.field_id, c.null_count, c.value_count, c.lower, c.upper) for i, columns in some for c in columns]
+        bins = [entry for i, columns in some for entry in bins_of_columns(table_id, i, columns, indexed)]
+        if stored:
+            tx.insert("file_columns", ("file_id", "field_id", "null_count", "value_count", "lower", "upper"), stored)
+        if bins:
+            tx.insert("file_ranges", ("id", "scope", "level", "prefix"), bins)
 
 
 class FixedClock:

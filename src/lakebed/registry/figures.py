@@ -11,13 +11,14 @@ if TYPE_CHECKING:
 _TABLES = """SELECT t.id, t.database || '.' || t.name, t.row_count, t.file_count, t.total_size, t.last_group - t.committed_group, t.state,
 COALESCE((SELECT sum(s.small_file_count) FROM table_stats s WHERE s.table_id = t.id), 0)
 FROM tables t WHERE t.dropped_at IS NULL ORDER BY t.id"""
-# Pending ones have an index of their own; sealed ones are looked for only in tables that lag
+# Pending ones have an index of their own; sealed ones are looked for only in tables that lag, one after the other: joined, all files are read
 _WAITING = """SELECT table_id, min(created_at) FROM (
 SELECT f.table_id, f.created_at FROM table_files f JOIN table_metadata v ON v.table_id = f.table_id AND v.schema_hash = f.schema_hash
 AND v.standing IN ('serving', 'readable') WHERE f.added_group IS NULL AND f.retired_seq IS NULL AND f.file_type = 'parquet'
 UNION ALL
-SELECT f.table_id, f.created_at FROM tables t JOIN table_files f ON f.table_id = t.id
-WHERE t.last_group > t.committed_group AND f.added_group > t.committed_group AND f.retired_seq IS NULL) AS waiting GROUP BY table_id"""
+SELECT t.id, (SELECT min(f.created_at) FROM table_files f
+  WHERE f.table_id = t.id AND f.added_group > t.committed_group AND f.retired_seq IS NULL)
+FROM tables t WHERE t.last_group > t.committed_group) AS waiting WHERE created_at IS NOT NULL GROUP BY table_id"""
 _QUEUE = """SELECT count(*), COALESCE(sum(file_size), 0), COALESCE(sum(CASE WHEN expiration <= :now THEN 1 ELSE 0 END), 0),
 COALESCE(sum(CASE WHEN attempts > 0 THEN 1 ELSE 0 END), 0) FROM temporary_files"""
 _OPERATIONS = """SELECT count(*), COALESCE(sum(CASE WHEN lease_until < :now THEN 1 ELSE 0 END), 0)
