@@ -368,6 +368,8 @@ class Lake:
 
     delete_expired_temporary_files = on_halves(halves.delete_expired_temporary_files)
     sweep_orphans = on_halves(halves.sweep_orphans)
+    list_left_out_files = on_registry(admin.list_left_out_files)
+    forget_left_out_files = on_halves(admin.forget_left_out_files)
     recover = on_halves(admin.recover_operations)
     why = on_halves(admin.why)
     check = on_halves(halves.check)

@@ -6,6 +6,7 @@ import json
 import secrets
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypedDict
 
 from lakebed.core import fingerprints
@@ -16,6 +17,7 @@ from lakebed.core.transforms import resolve_transforms
 from lakebed.parquet.capture import CapturedFile, capture, capture_foreign
 from lakebed.parquet.inspect import Wanted
 from lakebed.parquet.preflight import find_obstacles, list_path_fields
+from lakebed.registry.left_out import drop_records, find_left_out
 from lakebed.registry.operations import DEFAULT_LEASE_US, Operation
 from lakebed.registry.orphans import list_swept
 from lakebed.registry.publish import Published, publish_partition
@@ -133,7 +135,8 @@ def register_files(  # noqa: PLR0913 - one keyword per choice
     Each file's partition path is proven by its statistics; one that spans several is refused. `adopt` takes files
     without field ids by their column names. `batch` = (app_id, batch_id): the same batch twice is registered once.
     """
-    if swept := list_swept(registry, [storage.canonical(path) for path in paths]):
+    places = [storage.canonical(path) for path in paths]
+    if swept := list_swept(registry, places):
         raise FileConflictError(swept[0], reason="a sweep queued it for deletion: copy it to another path and register that")
     partition_by = json.loads(table.metadata.partition_by)
     wanted = wanted_of_foreign(table, paths, partition_by, adopt=adopt)
@@ -145,7 +148,9 @@ def register_files(  # noqa: PLR0913 - one keyword per choice
     app_id, batch_id = batch or (None, None)
     operation = Operation(op_id=new_op_id(registry), kind="register", app_id=app_id, batch_id=batch_id)
     partition = partition_of(table, captured, insert_range=insert_range, instance=instance)
-    return publish_partition(registry, partition, operation, replacing=replacing)
+    recorded = sorted(find_left_out(registry, places))
+    guard = partial(drop_records, paths=recorded) if recorded else None
+    return publish_partition(registry, partition, operation, replacing=replacing, guard=guard)
 
 
 def wanted_of_foreign(table: LakeTable, paths: Sequence[str], partition_by: Sequence[str], *, adopt: bool) -> Wanted:

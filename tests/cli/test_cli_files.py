@@ -15,6 +15,7 @@ from lakebed.cli.app import app
 from lakebed.lake import connect
 
 if TYPE_CHECKING:
+    from shells import Shell
     from typer.testing import Result
 
 
@@ -84,3 +85,19 @@ def test_an_unknown_table_is_refused_in_one_sentence(place: list[str]) -> None:
 
     assert done.exit_code == 1
     assert "table_not_found" in done.output
+
+
+def test_files_that_were_left_out_are_listed_and_given_up_only_on_demand(shell: Shell) -> None:
+    incoming = shell.place / "incoming"
+    incoming.mkdir()
+    path = incoming / "torn.parquet"
+    path.write_bytes(b"this is not Parquet")
+    shell.run("adopt", str(incoming), "--table", "shop.others", "--skip-refused")
+
+    assert [row["file_path"] for row in shell.json("files", "left-out")["files"]] == [str(path)]
+    preview = shell.json("files", "left-out", "--forget", str(path))
+    assert (preview["dry_run"], preview["forgotten"], len(preview["files"])) == (True, 0, 1)
+    done = shell.json("files", "left-out", "--forget", str(path), "--execute")
+    assert (done["dry_run"], done["forgotten"]) == (False, 1)
+    assert shell.json("files", "left-out")["files"] == []
+    assert shell.run("files", "left-out", "--forget", str(path), "--execute").exit_code == 1

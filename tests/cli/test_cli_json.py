@@ -15,6 +15,7 @@ from builders import arrow_rows
 from lakebed.core.events import Component
 from lakebed.core.names import TableName
 from lakebed.registry.lake_tables import drop_table
+from lakebed.registry.left_out import LeftOut, record_left_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +37,8 @@ def full(local_shell: Shell) -> Shell:
     with local_shell.open() as lake:
         make_view_set(lake, stages=True)
         drop_letter(lake)
+        left = {f"{lake.storage.paths.root}/left.parquet": LeftOut(size_bytes=1, reason="unfit")}
+        record_left_out(lake.registry, left, source="adopt", table_id=lake.table(NAME).table_id)
         pq.write_table(arrow_rows(7), local_shell.place / "new.parquet")
         (local_shell.place.parent / "adopted").mkdir()
         pq.write_table(arrow_rows(8), local_shell.place.parent / "adopted" / "old.parquet")
@@ -78,6 +81,7 @@ def ask_lists(full: Shell) -> Iterator[tuple[str, Any]]:
     listed = full.json("files", "list", NAME)
     yield "files list", listed
     yield "files footer", full.json("files", "footer", listed[0]["file_path"])
+    yield "files left-out", full.json("files", "left-out")
     yield "files check", full.json("files", "check", str(full.place / "new.parquet"), "--table", NAME)
     yield "why", full.json("why", listed[0]["file_path"])
     yield "check", whatever(full, "check")

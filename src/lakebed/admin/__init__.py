@@ -14,6 +14,7 @@ from lakebed.admin.cleaning import CleanUp, delete_expired_temporary_files, reco
 from lakebed.admin.dropping import Drop, DropOptions, drop_table
 from lakebed.admin.expiring import Expiry, expire_snapshots
 from lakebed.admin.histories import FileEvent, FileHistory, why
+from lakebed.admin.left_out import Forgotten, forget_left_out_files, list_left_out_files
 from lakebed.admin.lists import PartitionOptions, list_files, list_incompatible_partitions, list_partitions, list_view_sets
 from lakebed.admin.requests import RequestedRun, request_materialization, request_regeneration
 from lakebed.admin.retiring import (
@@ -42,6 +43,7 @@ __all__ = [
     "Expiry",
     "FileEvent",
     "FileHistory",
+    "Forgotten",
     "PartitionOptions",
     "RangeOptions",
     "RequestedRun",
@@ -55,9 +57,11 @@ __all__ = [
     "drop_column",
     "drop_table",
     "expire_snapshots",
+    "forget_left_out_files",
     "list_administrators",
     "list_files",
     "list_incompatible_partitions",
+    "list_left_out_files",
     "list_partitions",
     "list_snapshots",
     "list_view_sets",

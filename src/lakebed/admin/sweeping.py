@@ -14,6 +14,7 @@ from lakebed.core.orphans import Needed, Orphan, SkippedTable
 from lakebed.core.results import Rows
 from lakebed.core.times import from_micros
 from lakebed.registry.lake_tables import list_all_tables
+from lakebed.registry.left_out import find_left_out
 from lakebed.registry.orphans import give_up_operations, list_unknown, list_unknown_operations
 from lakebed.registry.retire import DEFAULT_GRACE_US
 from lakebed.registry.runs import add_run, finish_run
@@ -98,6 +99,7 @@ def _find(registry: Registry, seen: Iterator[FileFacts], needed: Needed, before:
     files = (facts for facts in seen if facts.modified_micros < before and not needed.holds(facts.path))
     while batch := list(islice(files, _BATCH)):
         unknown = list_unknown(registry, [facts.path for facts in batch])
+        unknown -= find_left_out(registry, unknown)
         yield from (_orphan(facts) for facts in batch if facts.path in unknown)
 
 

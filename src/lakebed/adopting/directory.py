@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lakebed.admin.actors import find_actor
 from lakebed.adopting.places import open_place
 from lakebed.adopting.planning import plan_adoption, source_key, tell_step
-from lakebed.adopting.results import COPY, IN_PLACE, LINK, REFUSED, REWRITE, AdoptedFile, Adoption, AdoptRequest
+from lakebed.adopting.results import COPY, EMPTY, IN_PLACE, LINK, REFUSED, REWRITE, AdoptedFile, Adoption, AdoptRequest
 from lakebed.adopting.schemas import describe_columns
 from lakebed.core.errors import AdoptionRefusedError, FileConflictError, LakebedError
 from lakebed.core.names import TableName
@@ -22,6 +22,7 @@ from lakebed.parquet.rewriting import Recipe
 from lakebed.parquet.shaping import Shape
 from lakebed.registry.adopted import SourceStamp, list_adopted, remember_adopted
 from lakebed.registry.lake_tables import TableSpec, create_table, evolve_schema, require_table
+from lakebed.registry.left_out import LeftOut, drop_records, record_left_out
 from lakebed.registry.orphans import list_swept
 from lakebed.registry.publish import publish_partition
 from lakebed.registry.runs import add_run, finish_run
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TARGET_BYTES = 128 << 20
+_SOURCE = "adopt"  # stored with files that are left out: never rename
+_IN_WAREHOUSE = frozenset({IN_PLACE, REWRITE, REFUSED, EMPTY})
+_TO_COME = "the adoption has not come to it: run `lakebed adopt` again"
 
 
 def adopt(registry: Registry, storage: Storage, table: str, directory: str, request: AdoptRequest) -> Adoption:
@@ -60,8 +64,10 @@ def adopt(registry: Registry, storage: Storage, table: str, directory: str, requ
         raise AdoptionRefusedError(str(name), files=tuple((file.path, file.reason) for file in refused))
     taken = [step for step in plan.steps if step.is_taken]
     if not taken or plan.target.schema is None:
+        _record(registry, storage, plan, None)
         return _tell(name, plan, request)
     target = _prepare(registry, name, plan.target, request)
+    _record(registry, storage, plan, target)
     with _run(registry, target, plan, request) as run:
         _take_all(_Taking(registry, storage, open_place(storage, plan.walk.root), target, request), taken, run)
     return _tell(name, plan, request, run=run)
@@ -110,6 +116,13 @@ def _prepare(registry: Registry, name: TableName, target: Target, request: Adopt
         wanted = target.schema
         registry.transact(lambda tx: evolve_schema(tx, name, wanted), tables=[name])
     return require_table(registry, name)
+
+
+def _record(registry: Registry, storage: Storage, plan: AdoptionPlan, table: LakeTable | None) -> None:
+    """Before the first is taken: what is in the warehouse and stays out, or is out when this run is killed, is never an orphan."""
+    out = [step for step in plan.steps if step.how in _IN_WAREHOUSE and storage.paths.holds(step.file.path)]
+    files = {step.file.path: LeftOut(size_bytes=step.file.size_bytes, reason=step.reason or _TO_COME) for step in out}
+    record_left_out(registry, files, source=_SOURCE, table_id=0 if table is None else table.table_id)
 
 
 # -- taking -----------------------------------------------------------------------------------
@@ -169,6 +182,7 @@ def _remember(table: LakeTable, writing: Writing, steps: Sequence[Step]) -> Call
     }
 
     def guard(tx: Transaction) -> None:
+        drop_records(tx, [s.file.path for s in steps])
         taken = list_adopted(tx, table.table_id).keys() & sources.keys()
         if taken:
             path = next(s.file.path for s in steps if source_key(s.file.path) in taken)
@@ -200,6 +214,9 @@ def _give_up(taking: _Taking, step: Step, error: LakebedError, run: _Run) -> Non
     if not taking.request.skip_refused:
         raise AdoptionRefusedError(str(taking.table.name), files=((step.file.path, str(error)),)) from error
     run.outcomes[step.file.path] = tell_step(replace(step, how=REFUSED, reason=str(error)))
+    if taking.storage.paths.holds(step.file.path):
+        files = {step.file.path: LeftOut(size_bytes=step.file.size_bytes, reason=str(error))}
+        record_left_out(taking.registry, files, source=_SOURCE, table_id=taking.table.table_id)
 
 
 def _transfer(taking: _Taking, writing: Writing, step: Step, run: _Run) -> str:

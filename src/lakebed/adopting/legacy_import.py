@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +17,7 @@ from lakebed.adopting.legacy_results import ImportedViewSet, ImportRequest, Lega
 from lakebed.adopting.legacy_schemas import fit_ids
 from lakebed.adopting.legacy_source import open_legacy
 from lakebed.adopting.places import find_root, open_place
-from lakebed.core.errors import InvalidValueError, LakebedError, PathRefusedError, TableExistsError
+from lakebed.core.errors import FileMissingError, InvalidValueError, LakebedError, NotAFileError, PathRefusedError, TableExistsError
 from lakebed.core.results import Rows
 from lakebed.core.schema import Schema
 from lakebed.parquet.discovery import Discovery
@@ -25,11 +25,12 @@ from lakebed.parquet.inspect import Wanted
 from lakebed.parquet.isolation import ForeignFile
 from lakebed.registry.adopted import list_registered
 from lakebed.registry.lake_tables import TableSpec, create_table, find_table, list_versions
-from lakebed.registry.legacy import PROPERTY, close_side_version, list_imported, open_side_version, queue_legacy_files
+from lakebed.registry.left_out import LeftOut, record_left_out
+from lakebed.registry.legacy import APP_ID, PROPERTY, close_side_version, list_imported, open_side_version, queue_legacy_files
 from lakebed.registry.runs import add_run, finish_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lakebed.adopting.legacy_files import Located
     from lakebed.adopting.legacy_plan import PlannedPartition, VersionPlan, ViewSetPlan
@@ -44,6 +45,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _QUEUE_BATCH = 1000
+_TO_COME = "the import has not come to it: run `lakebed import-legacy` again"
+_NOT_CHOSEN = "view set {!a} was not imported: run `lakebed import-legacy` for it"
 _SAMPLES = 5  # files that are asked for a version's columns before it is given up
 
 
@@ -62,8 +65,10 @@ def import_legacy(registry: Registry, storage: Storage, url: str, request: Impor
             importing.take_temporary_files(plans)
             return importing.tell(None)
         with _run(registry, importing, plans) as run_id:
+            importing.record_files(plans)
             importing.carry_out(plans)
             importing.take_temporary_files(plans)
+            importing.explain_left_out()
         return importing.tell(run_id)
 
 
@@ -269,6 +274,28 @@ class _Importing:
         self._seen += count
         if self.request.progress is not None:
             self.request.progress(self._seen, self._total)
+
+    # -- files that stay out ------------------------------------------------------------------
+
+    def record_files(self, plans: Sequence[ViewSetPlan]) -> None:
+        """Before the first is imported: until a file is registered, or a person gives it up, no clean-up takes it for an orphan."""
+        wanted = {plan.view_set for plan in plans}
+        for batch in _batches(self.source.list_files(), _QUEUE_BATCH) if self.in_place else ():
+            told = {path: _TO_COME if view_set in wanted else _NOT_CHOSEN.format(view_set) for path, view_set in batch}
+            self._record(told)
+
+    def explain_left_out(self) -> None:
+        """What was found of each file that is still out."""
+        if self.in_place:
+            self._record({f.file_path: f"{f.kind}: {f.message}" for f in self.findings if f.file_path is not None and not f.kept})
+
+    def _record(self, reasons: Mapping[str, str]) -> None:
+        files: dict[str, LeftOut] = {}
+        for told, reason in reasons.items():
+            with suppress(PathRefusedError, FileMissingError, NotAFileError):
+                path = find_path(self.place, self.root, told)
+                files[path] = LeftOut(size_bytes=self.place.stat(path).size_bytes, reason=reason)
+        record_left_out(self.registry, files, source=APP_ID)
 
     # -- files on their way out ---------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.core import fingerprints
 from lakebed.core.partitions import NewPartition
+from lakebed.registry.left_out import drop_records
 from lakebed.registry.legacy import import_operation, require_not_imported
 from lakebed.registry.operations import register_parts
 from lakebed.registry.publish import publish
@@ -57,6 +58,7 @@ def _publish(registry: Registry, table: LakeTable, schema_hash: str, ready: Sequ
     def body(tx: Transaction) -> Published:
         locked = tx.require(table.name)
         require_not_imported(tx, table.table_id, [one.planned.key for one in ready])
+        drop_records(tx, [one.file.path for one in ready if one.file is not None])
         done = [publish(tx, _partition(table, schema_hash, one), own) for one, own in zip(ready, operations, strict=True)]
         if writing is not None:
             register_parts(tx, locked, writing.operation, result=done[0].to_json())

@@ -34,6 +34,7 @@ min_event_time IS NOT NULL, max_event_time IS NOT NULL
 FROM lakehouse_partitions WHERE view_set_name = %s ORDER BY begin_insert_time, end_insert_time, view_instance_id, file_path"""
 _INLINE = "SELECT file_path, file_metadata, 1 FROM lakehouse_partitions WHERE view_set_name = %s AND file_path = ANY(%s) AND file_metadata IS NOT NULL"
 _SEPARATE = "SELECT file_path, metadata, {format} FROM partition_metadata WHERE file_path = ANY(%s)"
+_FILES = "SELECT DISTINCT file_path, view_set_name FROM lakehouse_partitions WHERE file_path IS NOT NULL ORDER BY 1"
 _TEMPORARY = f"""SELECT file_path, max(COALESCE(file_size, 0)), max({_micros("expiration")}), count(*) FROM temporary_files
 WHERE file_path IS NOT NULL AND isfinite(expiration) GROUP BY file_path ORDER BY file_path"""
 
@@ -91,6 +92,10 @@ class LegacySource:
     def list_partitions(self, view_set: str) -> list[LegacyPartition]:
         format_column = "COALESCE(partition_format_version, 1)" if self.version >= _FORMATS else "1"
         return [_partition(row) for row in self._query(_PARTITIONS.format(format=format_column), (view_set,))]
+
+    def list_files(self) -> list[tuple[str, str]]:
+        """Every path that some row names, with its view set; empty for a row that names none."""
+        return [(path, view_set or "") for path, view_set in self._query(_FILES)]
 
     def load_footers(self, view_set: str, paths: Sequence[str]) -> dict[str, LegacyFooter]:
         """Stored footers by path; a path without one is left out."""

@@ -36,6 +36,7 @@ FILE_SIZE = Rule(name="file_size", invariant="I1")
 FILE_TAIL = Rule(name="file_tail", invariant="I1")
 FILE_CHECKSUM = Rule(name="file_checksum", invariant="I1")
 FRESH_METADATA = Rule(name="fresh_metadata", invariant="I9", severity=Severity.INFO)  # of a commit under way, or of one that just failed
+LEFT_OUT = Rule(name="left_out_file", invariant="I9", severity=Severity.INFO)  # by an import or an adoption: a person decides
 NEWER = Rule(name="newer_file", invariant="I9", severity=Severity.WARNING)  # of a history that this registry lost
 UNREGISTERED = Rule(name="unregistered_file", invariant="I9", severity=Severity.WARNING)
 
@@ -50,10 +51,12 @@ WHERE f.id = :id AND (f.retired_seq IS NULL OR q.claimed_until IS NULL)"""
 _STORED_FOOTER = "SELECT metadata FROM partition_metadata WHERE file_path = :path"
 _KNOWN = """SELECT file_path FROM table_files WHERE file_path IN (:paths*)
 UNION ALL SELECT file_path FROM temporary_files WHERE file_path IN (:paths*)"""
+_LEFT_OUT = "SELECT file_path, source, reason FROM left_out_files WHERE file_path IN (:paths*)"
 _INTENTS = "SELECT staging_path FROM operations WHERE state IN ('writing', 'rolling_back') AND staging_path IS NOT NULL"
 _OPERATIONS = "SELECT op_id FROM operations WHERE op_id IN (:ids*)"
 _OPERATION = re.compile(r"/[^/]+-\d+/data/([0-9a-f]{32})/", re.ASCII)
 _NEWER = "put a newer backup back, register the files that are wanted, or give them up with `lakebed repair --give-up-newer`"
+_DECIDE = "register it, or give it up with `lakebed files left-out --forget`; until then it stays"
 _AGAIN = "restore it from a backup, or retire its partition and write the rows again"
 
 
@@ -103,10 +106,10 @@ def find_unregistered(scan: Scan) -> Iterator[Finding]:
         unknown = [facts for facts in _list_unknown(scan, batch) if not reach.holds(facts.path)]
         if any(_is_metadata(facts) for facts in unknown):  # committed since we looked, or being committed now
             reach = find_reach(scan)
-        lost = _list_lost_operations(scan, unknown)
+        lost, left_out = _list_lost_operations(scan, unknown), _find_left_out(scan, unknown)
         for facts in unknown:
             if not reach.holds(facts.path) and _is_there(storage, facts.path):
-                yield _judge_unknown(facts, lost)
+                yield left_out.get(facts.path) or _judge_unknown(facts, lost)
         scan.progress.step(len(batch))
 
 
@@ -118,6 +121,14 @@ def _judge_unknown(facts: FileFacts, lost: set[str]) -> Finding:
         return NEWER.broken(None, facts.path, message)
     rule = FRESH_METADATA if _is_metadata(facts) and _is_fresh(facts) else UNREGISTERED
     return rule.broken(None, facts.path, _tell(facts))
+
+
+def _find_left_out(scan: Scan, unknown: Sequence[FileFacts]) -> dict[str, Finding]:
+    rows = scan.query(_LEFT_OUT, {"paths": [facts.path for facts in unknown]}) if unknown else []
+    return {
+        path: LEFT_OUT.broken(None, path, f"{source} left it out ({reason}): {_DECIDE}", facts=(source, reason))
+        for path, source, reason in rows
+    }
 
 
 def _find_op_id(facts: FileFacts) -> str | None:
@@ -234,5 +245,5 @@ def _is_there(storage: Storage, path: str) -> bool:
 
 LONG_PASSES = (
     Pass(rules=(FILE_MISSING, FILE_PLACE, FILE_UNREADABLE, FILE_SIZE, FILE_TAIL, FILE_CHECKSUM), over="table_files", find=find_altered),
-    Pass(rules=(UNREGISTERED, NEWER, FRESH_METADATA), over="warehouse", find=find_unregistered),
+    Pass(rules=(UNREGISTERED, NEWER, FRESH_METADATA, LEFT_OUT), over="warehouse", find=find_unregistered),
 )

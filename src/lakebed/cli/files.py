@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,9 +16,12 @@ from lakebed.cli.terminal import (
     AnyTable,
     AsJson,
     DryRun,
+    Execute,
     Limit,
     Url,
     Warehouse,
+    Yes,
+    confirm,
     opened,
     out,
     print_json,
@@ -124,6 +128,34 @@ def _render_registered(done: Published | None, verdicts: list[FileVerdict], *, t
         _render(verdicts, as_json=False)
     else:
         out().print(f"registered {files:,} files with {rows:,} rows in {table} as partition {done.partition_id}")
+
+
+@files.command("left-out")
+def left_out(
+    table: AnyTable = None,
+    registry: Url = URL,
+    warehouse: Warehouse = WAREHOUSE,
+    *,
+    forget: Annotated[list[str] | None, typer.Option("--forget", metavar="PATH", help="give this file up; may be repeated")] = None,
+    execute: Execute = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """List files that an import or an adoption left out; with --forget, give some up so that `clean orphans` may take them.
+
+    Example: lakebed files left-out --json
+    """
+    with opened(registry, warehouse) as lake:
+        if forget and execute:
+            confirm(f"give up {len(forget):,} files?", yes=yes)
+        rows = lake.forget_left_out_files(_absolute(forget), dry_run=not execute).files if forget else lake.list_left_out_files(table)
+    done = bool(forget) and execute
+    if as_json:
+        print_json({"dry_run": not done, "forgotten": len(rows) if done else 0, "files": [asdict(row) for row in rows]})
+        return
+    print_rows(rows, as_json=False, columns=("file_path", "file_size", "source", "reason"), empty="no file was left out")
+    if forget:
+        out().print(f"{'gave up' if done else 'would give up'} {len(rows):,} files")
 
 
 @files.command("footer")

@@ -205,7 +205,7 @@ def publish_partition(  # noqa: PLR0913 - one call says all that becomes true
     keeping: AbstractSet[int] = frozenset(),
     grace_us: int = DEFAULT_GRACE_US,
     inputs: Sequence[TableName] = (),
-    guard: Callable[[Transaction], None] | None = None,
+    guard: Callable[[Transaction], object] | None = None,
     over: Over | None = None,
 ) -> Published:
     """`publish` in a transaction of its own; a lost commit is looked up by the operation's id.
