@@ -58,6 +58,16 @@ def a_table_without_a_journal(lake: Patient) -> None:
     lake.run("DELETE FROM table_seq WHERE table_id = :t", t=OLD_ID)
 
 
+@found_by("serving_history")
+def a_version_that_serves_unrecorded(lake: Patient) -> None:
+    lake.run("UPDATE serving_history SET schema_version = schema_version + 7 WHERE table_id = :t", t=OLD_ID)
+
+
+@found_by("serving_history")
+def a_table_without_a_history_of_versions(lake: Patient) -> None:
+    lake.run("DELETE FROM serving_history WHERE table_id = :t", t=OLD_ID)
+
+
 @found_by("table_counters")
 def a_wrong_row_count(lake: Patient) -> None:
     lake.run("UPDATE tables SET row_count = row_count + 1 WHERE id = :t", t=ORDERS_ID)

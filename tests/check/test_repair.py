@@ -62,6 +62,8 @@ LEFT = {
     "a_foreign_trigger": {"guard_unexpected"},
     "a_table_that_serves_no_version": {"table_incomplete"},
     "a_table_without_a_journal": {"table_incomplete"},
+    "a_version_that_serves_unrecorded": {"serving_history"},
+    "a_table_without_a_history_of_versions": {"serving_history"},
     "a_committed_group_that_was_never_drawn": {"table_groups", "iceberg_pointer"},
     "a_committed_group_that_was_never_drawn/sqlite": {"database_integrity"},
     "a_snapshot_of_a_group_that_was_never_drawn": {"table_groups"},

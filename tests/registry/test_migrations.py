@@ -90,6 +90,11 @@ def assert_nothing_lost(url: str) -> None:
             ("serving",),
             ("serving",),
         ]
+        assert registry.query("SELECT table_id, seq, schema_version FROM serving_history ORDER BY 1, 2") == [
+            (1, 0, 1),
+            (1, 1, 2),
+            (2, 0, 1),
+        ]
     finally:
         registry.close()
 

@@ -10,11 +10,12 @@ STATS_FOR_NOTHING = Rule(name="stats_for_nothing", invariant="I2")
 TABLE_UNKNOWN = Rule(name="table_unknown", invariant="I12")
 TABLE_INCOMPLETE = Rule(name="table_incomplete", invariant="I12")
 TABLE_GROUPS = Rule(name="table_groups", invariant="I2")
+SERVING_HISTORY = Rule(name="serving_history", invariant="I12")
 
 _SMALL_BYTES = 33_554_432
 _OWNED = (
     "table_seq", "table_metadata", "partition_scopes", "partitions", "table_files", "partition_metadata", "table_stats", "table_snapshots",
-    "temporary_files", "operations", "change_log", "subscriber_cursor", "lease_numbers",
+    "temporary_files", "operations", "change_log", "subscriber_cursor", "lease_numbers", "serving_history",
 )  # fmt: skip
 _VISIBLE = """table_files f JOIN table_metadata v ON v.table_id = f.table_id AND v.schema_hash = f.schema_hash
 AND v.standing IN ('serving', 'readable') AND f.retired_seq IS NULL"""
@@ -45,6 +46,10 @@ _UNKNOWN = " UNION ALL ".join(
 _INCOMPLETE = """SELECT t.id, t.database || '.' || t.name, CASE WHEN s.table_id IS NULL THEN 'journal' ELSE 'serving version' END
 FROM tables t LEFT JOIN table_seq s ON s.table_id = t.id
 LEFT JOIN table_metadata v ON v.table_id = t.id AND v.standing = 'serving' WHERE s.table_id IS NULL OR v.id IS NULL ORDER BY t.id"""
+_SERVED = """SELECT t.id, t.database || '.' || t.name, v.schema_version, COALESCE(h.schema_version, 0) FROM tables t
+JOIN table_metadata v ON v.table_id = t.id AND v.standing = 'serving'
+LEFT JOIN serving_history h ON h.table_id = t.id AND h.seq = (SELECT max(x.seq) FROM serving_history x WHERE x.table_id = t.id)
+WHERE h.schema_version IS NULL OR h.schema_version <> v.schema_version ORDER BY t.id"""
 _GROUPS = """SELECT id, database || '.' || name, 'committed_group ' || committed_group, last_group FROM tables
 WHERE committed_group > last_group OR committed_group < 0
 UNION ALL SELECT t.id, t.database || '.' || t.name, 'the group ' || s.group_no || ' of snapshot ' || s.snapshot_id, t.last_group
@@ -84,5 +89,12 @@ PASSES = (
         over="tables",
         sql=_GROUPS,
         message="{0} was never drawn, the last group is {1}: tell a person before Iceberg commits again",
+    ),
+    list_rows(
+        SERVING_HISTORY,
+        over="tables",
+        sql=_SERVED,
+        message="version {0} serves, the history of serving versions ends with {1}, so `as_of` may show other columns than were there: "
+        "restore the registry from a backup",
     ),
 )

@@ -14,6 +14,7 @@ from lakebed.core.schema import Schema, hash_schema, list_obstacles
 from lakebed.core.types import Primitive
 from lakebed.registry.codec import decode_row
 from lakebed.registry.counters import recount
+from lakebed.registry.serving import record_serving
 from lakebed.registry.transaction import ID_BITS
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ def create_table(registry: Registry, spec: TableSpec) -> LakeTable:
                 indexed=indexed,
                 now=tx.now,
             )
+            record_serving(tx, table_id, seq=0, version=1, group=0)
     except TableExistsError as exc:  # somebody took the name since we looked; the constraint does not tell it
         raise TableExistsError(str(spec.name)) from exc
     return require_table(registry, spec.name)
@@ -251,7 +253,7 @@ def promote_version(tx: Transaction, name: TableName, schema_hash: str) -> int:
     """Serve the staged version from now on; the group in which files change places. Counters follow in this transaction."""
     table = tx.require(name)
     staged = tx.query(
-        "SELECT id FROM table_metadata WHERE table_id = :id AND schema_hash = :hash AND standing = 'staged'",
+        "SELECT id, schema_version FROM table_metadata WHERE table_id = :id AND schema_hash = :hash AND standing = 'staged'",
         {"id": table.table_id, "hash": schema_hash},
     )
     if not staged:
@@ -261,6 +263,7 @@ def promote_version(tx: Transaction, name: TableName, schema_hash: str) -> int:
     tx.run(demote, {"id": table.table_id, "now": tx.now})
     tx.run("UPDATE table_metadata SET standing = 'serving', updated_at = :now WHERE id = :id", {"id": staged[0][0], "now": tx.now})
     table.last_group += 1
+    record_serving(tx, table.table_id, seq=table.stamp, version=staged[0][1], group=table.last_group)
     stamp = {"table_id": table.table_id, "g": table.last_group, "now": tx.touch(table), "hash": schema_hash}
     tx.run(_LEAVE, stamp)
     tx.run(_ENTER, stamp)
@@ -341,6 +344,8 @@ def _add_version(
     instant = tx.touch(table)
     tx.run("UPDATE tables SET last_modified = :now WHERE id = :id", {"now": instant, "id": table.table_id})
     version = max(v.schema_version for v in versions) + 1
+    if standing == "serving":
+        record_serving(tx, table.table_id, seq=table.stamp, version=version, group=table.last_group)
     indexed = json.loads(serving.properties).get("indexed", [])
     return _insert_version(
         tx, spec, metadata_id=table.draw_id(), table_id=table.table_id, version=version, standing=standing, indexed=indexed, now=instant

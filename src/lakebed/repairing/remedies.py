@@ -162,6 +162,7 @@ FOR_PEOPLE = frozenset(
     {
         "guard_unexpected",
         "table_incomplete",
+        "serving_history",
         "table_groups",
         "table_properties",
         "partition_overlap",

@@ -13,6 +13,7 @@ from alembic import op
 from sqlalchemy import text
 
 from lakebed.registry.journal_ddl import hash_triggers
+from lakebed.registry.migrations.serving_backfill import backfill_serving
 from lakebed.registry.migrations.steps import build_index, has_column, has_table, read_frozen, run_script, transaction
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def upgrade() -> None:
         for table in _TABLES:
             if not has_table(bind, table):
                 run_script(bind, made[table])
+        backfill_serving(bind)
         if not has_column(bind, "operations", "query_id"):
             _add_query_id(bind, made)
         _replace_programs(bind, dialect)
