@@ -234,14 +234,18 @@ class Lake:
     ) -> DataFrame:
         """Rows with event time in `[begin, end)` that satisfy `where`; `fresh` first builds what is stale of a view set.
 
-        `as_of` is a time, a journal number or a snapshot; "snapshot" seals what is pending and reads what every other engine reads then.
+        `as_of` is a time, a journal number or a snapshot: the rows and the columns of then. "snapshot" seals what is pending and reads
+        what every other engine reads now.
         """
         from lakebed.pipeline.read import read
 
         if fresh and self.table(name).row.kind == "view_set":
             self.materialize(name, upstream=True).raise_failed()
         then = self.snapshot(name) if as_of == "snapshot" else as_of
-        return read(self.context, name, begin=begin, end=end, where=where, as_of=then, instance=instance, columns=columns)
+        return read(
+            self.context, name, begin=begin, end=end, where=where, as_of=then, instance=instance, columns=columns,
+            with_current_columns=as_of == "snapshot",
+        )  # fmt: skip
 
     def sql(self, text: str, *, as_of: datetime | None = None) -> DataFrame:
         """A query over lake tables under their names, on one snapshot of the registry."""

@@ -28,7 +28,7 @@ from lakebed.admin.retiring import (
     retire_partition_by_metadata,
     retire_partitions,
 )
-from lakebed.admin.rollback import roll_back_to
+from lakebed.admin.rollback import Rollback, roll_back_to
 from lakebed.admin.snapshots import SnapshotRow, configure_table, list_snapshots, tag_snapshot
 from lakebed.admin.sweeping import DEFAULT_AGE, Sweep, sweep_orphans
 
@@ -48,6 +48,7 @@ __all__ = [
     "RangeOptions",
     "RequestedRun",
     "Retirement",
+    "Rollback",
     "SnapshotRow",
     "Sweep",
     "add_column",

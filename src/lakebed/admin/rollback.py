@@ -1,55 +1,171 @@
-"""Going back to a snapshot: its files come again as copies, in one new group. No path ever comes back."""
+"""Going back to a snapshot: its rows and its columns come again, in one new group. Files come as copies: no path ever comes back."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from lakebed.admin.actors import write_down
-from lakebed.core.errors import InvalidValueError
+from lakebed.admin.actors import find_actor
+from lakebed.admin.view_columns import list_broken_views
+from lakebed.core.errors import InvalidValueError, RollbackRefusedError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
+from lakebed.core.restoring import list_clashes, restore_fields
+from lakebed.core.schema import Schema
+from lakebed.core.times import TimeRange
+from lakebed.parquet.capture import capture
+from lakebed.registry.administrators import require_allowed
+from lakebed.registry.evolving import plan_evolution, require_serving
 from lakebed.registry.groups import list_files_at_group
-from lakebed.registry.lake_tables import require_table
+from lakebed.registry.lake_tables import READABLE, list_versions, require_table
 from lakebed.registry.overwrite import list_visible_partitions
 from lakebed.registry.plans import AtGroup
+from lakebed.registry.publish import Replacement, first_answer, publish_replacements
+from lakebed.registry.retire import load_victims
+from lakebed.registry.runs import add_run, finish_run
 from lakebed.registry.snapshots import has_instances
-from lakebed.registry.time_travel import resolve_as_of
-from lakebed.writing import open_writing
+from lakebed.registry.time_travel import go_back
+from lakebed.registry.view_sets import version_of
+from lakebed.writing import open_writing, partition_of, wanted_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lakebed.core.partitions import NewPartition
     from lakebed.core.rows import TableFiles
     from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import LakeTable
     from lakebed.registry.publish import Published
+    from lakebed.registry.transaction import Reader, Transaction
     from lakebed.storage.access import Storage
+    from lakebed.writing import Writing
+
+JOB = "rollback"  # stored in runs: never rename
 
 
-def roll_back_to(registry: Registry, storage: Storage, name: str, snapshot_id: int, *, actor: str | None = None) -> Published:
-    """Replace the visible rows of a plain table by those of a kept snapshot, in one transaction.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollback:
+    """What the table is again, or with `dry_run` would be. `broken_views` name a column that is gone, or one that became ambiguous."""
 
-    Rows that others insert meanwhile stay; a partition that goes meanwhile makes it conflict, and nothing is changed. The copies share
-    their bytes with the old files where the storage has hard links.
+    table: TableName
+    snapshot_id: int
+    files: int
+    schema: Schema = field(repr=False)
+    schema_version: int
+    broken_views: tuple[str, ...] = ()
+    group: int | None = None
+    journal_number: int | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    table: LakeTable  # as it is
+    restored: LakeTable  # as it will be
+    evolve: Callable[[Transaction], None]
+    files: tuple[TableFiles, ...]
+    versions: dict[str, LakeTable]  # by schema hash: what the files were written under
+    replacing: frozenset[int]
+    result: Rollback
+
+
+def roll_back_to(
+    registry: Registry, storage: Storage, name: str, snapshot_id: int, *, dry_run: bool = False, actor: str | None = None
+) -> Rollback:
+    """Replace the visible rows of a plain table by those of a kept snapshot, and its columns by those of then, in one transaction.
+
+    Every column keeps its field id. Columns added since stay, and are NULL in the old rows; a type widened since stays wide; a column
+    dropped since comes back with its values, and is optional. An old name that another column has now is refused. Rows that others
+    insert meanwhile stay; a partition that goes meanwhile makes it conflict, and nothing is changed. The copies share their bytes with
+    the old files where the storage has hard links.
     """
-    table = require_table(registry, TableName.parse(name))
-    replacing = list_visible_partitions(registry, table.table_id, instance=GLOBAL_INSTANCE)
-    files = _require_files(registry, table, snapshot_id)
+    plan = _plan(registry, require_table(registry, TableName.parse(name)), snapshot_id)
+    if dry_run:
+        return replace(plan.result, dry_run=True)
+    asked_by = find_actor(actor)
     with registry.write() as tx:
-        write_down(tx, "rollback", {"table": name, "snapshot_id": snapshot_id, "files": len(files)}, actor=actor, table_id=table.table_id)
-    with open_writing(registry, storage, table, kind="rollback") as writing:
-        for file in files:
+        require_allowed(tx, JOB, asked_by)
+    with open_writing(registry, storage, plan.table, kind="rollback") as writing:
+        for file in plan.files:
             storage.copy(file.file_path, writing.new_path(partition_path=file.partition_path))
-        return writing.publish(replacing=replacing)
+        writing.published = _publish(registry, plan, writing, _capture(storage, plan, writing), actor=asked_by)
+    return replace(plan.result, group=writing.published.group, journal_number=writing.published.journal_number)
 
 
-def _require_files(registry: Registry, table: LakeTable, snapshot_id: int) -> list[TableFiles]:
+def _plan(registry: Registry, table: LakeTable, snapshot_id: int) -> _Plan:
+    replacing = list_visible_partitions(registry, table.table_id, instance=GLOBAL_INSTANCE)
+    with registry.read() as reader:
+        group, then = _require_snapshot(reader, table, snapshot_id)
+        files = tuple(list_files_at_group(reader, table.table_id, group))
+        versions = list_versions(reader, table.table_id)
+        history = [Schema.from_json(version.schema) for version in versions if version.standing in READABLE]
+        schema = _restore(table, then, history, snapshot_id)
+        broken = list_broken_views(reader, table, schema)
+    restored, evolve = plan_evolution(table, schema, versions=versions) if schema != table.schema else (table, _keep(table))
+    result = Rollback(
+        table=table.name, snapshot_id=snapshot_id, files=len(files), schema=schema, schema_version=restored.metadata.schema_version,
+        broken_views=broken,
+    )  # fmt: skip
+    written_under = {version.schema_hash: version_of(table, version) for version in versions}
+    return _Plan(
+        table=table, restored=restored, evolve=evolve, files=files, versions=written_under, replacing=replacing, result=result
+    )  # fmt: skip
+
+
+def _require_snapshot(reader: Reader, table: LakeTable, snapshot_id: int) -> tuple[int, LakeTable]:
     if table.row.kind != "table":
         message = f"{table.name} is a view set: regenerate it from its source instead"
         raise InvalidValueError(message)
-    with registry.read() as reader:
-        if has_instances(reader, table.table_id):
-            message = f"{table.name} has several instances, and files of a snapshot do not tell theirs: insert the wanted rows again"
-            raise InvalidValueError(message)
-        at = resolve_as_of(reader, table, snapshot_id)
-        if not isinstance(at, AtGroup):
-            message = f"{table.name}: {snapshot_id} is a journal number: name one of `lake.snapshots`"
-            raise InvalidValueError(message)
-        return list_files_at_group(reader, table.table_id, at.group)
+    if has_instances(reader, table.table_id):
+        message = f"{table.name} has several instances, and files of a snapshot do not tell theirs: insert the wanted rows again"
+        raise InvalidValueError(message)
+    moment = go_back(reader, table, snapshot_id)
+    if not isinstance(moment.at, AtGroup):
+        message = f"{table.name}: {snapshot_id} is a journal number: name one of `lake.snapshots`"
+        raise InvalidValueError(message)
+    return moment.at.group, moment.table
+
+
+def _restore(table: LakeTable, then: LakeTable, history: Sequence[Schema], snapshot_id: int) -> Schema:
+    fields = restore_fields(then.schema, table.schema, history=history)
+    if clashes := list_clashes(fields):
+        raise RollbackRefusedError(str(table.name), snapshot_id=snapshot_id, clashes=tuple(map(str, clashes)))
+    return Schema(fields=fields)
+
+
+def _keep(table: LakeTable) -> Callable[[Transaction], None]:
+    return lambda tx: require_serving(tx, table)
+
+
+def _capture(storage: Storage, plan: _Plan, writing: Writing) -> list[NewPartition]:
+    """One partition per version that the files were written under, which is what compaction and deletion go by."""
+    if not plan.files:
+        return [partition_of(plan.restored, [], insert_range=None, instance=GLOBAL_INSTANCE)]
+    storage.sync_tree(writing.directory)
+    grouped = defaultdict(list)
+    for file, path in zip(plan.files, writing.paths, strict=True):
+        under = plan.versions[file.schema_hash]
+        captured = capture(storage, path, under.schema, wanted=wanted_of(under), partition_path=file.partition_path)
+        grouped[file.schema_hash].append(captured)
+    return [partition_of(plan.versions[key], files, insert_range=None, instance=GLOBAL_INSTANCE) for key, files in grouped.items()]
+
+
+def _publish(registry: Registry, plan: _Plan, writing: Writing, partitions: Sequence[NewPartition], *, actor: str) -> Published:
+    name, operation, result = plan.table.name, writing.operation, plan.result
+
+    def body(tx: Transaction) -> Published:
+        plan.evolve(tx)
+        table = tx.require(name)
+        load_victims(tx, table, plan.replacing, exactly=True)
+        placed = []
+        for partition in partitions:
+            slot = tx.draw_slot(table)
+            placed.append(Replacement(partition=replace(partition, insert_range=TimeRange(begin=slot, end=slot + 1))))
+        published = publish_replacements(tx, placed, operation, reason="replaced", replacing=plan.replacing)
+        asked = {"table": str(name), "snapshot_id": result.snapshot_id, "files": result.files}
+        run_id = add_run(tx, JOB, actor=actor, plan=asked, table_id=plan.table.table_id)
+        done = {"schema_version": result.schema_version, "group": published.group, "broken_views": list(result.broken_views)}
+        finish_run(tx, run_id, state="done", result=done)
+        return published
+
+    return first_answer(registry, operation, lambda: registry.transact(body, tables=[name], op_id=operation.op_id))

@@ -12,6 +12,7 @@ from lakebed.iceberg.locations import from_uri, new_uuid
 from lakebed.iceberg.manifests import DELETED, EXISTING, ManifestFormat, added_entry, describe_manifest, encode_list, with_status
 from lakebed.iceberg.metadata import COMMIT_ID, GROUP, make_snapshot, summary_of
 from lakebed.iceberg.schemas import INSTANCE_COLUMN
+from lakebed.registry.serving import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -49,6 +50,7 @@ class Change:
     removed: frozenset[str] = frozenset()  # locations
     kinds: frozenset[str] = frozenset()
     group: int = 0
+    schema_version: int = 1  # of the registry: Iceberg numbers its schemas by itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +153,7 @@ class SnapshotWriter:
         manifests = (*made, *plan.kept)
         location = self._write_list(manifests, None if parent is None else parent.snapshot_id)
         operation = choose_operation(change, added_rows=gained.rows, removed_rows=lost.rows)
-        summary = self._summarize(parent, change.group, gained, lost)
+        summary = self._summarize(parent, change, gained, lost)
         snapshot = make_snapshot(
             self.metadata,
             snapshot_id=self.snapshot_id,
@@ -218,7 +220,7 @@ class SnapshotWriter:
         self.store.remember_list(location, manifests)
         return location
 
-    def _summarize(self, parent: Snapshot | None, group: int, gained: _Sums, lost: _Sums) -> dict[str, str]:
+    def _summarize(self, parent: Snapshot | None, change: Change, gained: _Sums, lost: _Sums) -> dict[str, str]:
         before = {} if parent is None else summary_of(parent)
         numbers = {
             "added-data-files": gained.files,
@@ -238,7 +240,7 @@ class SnapshotWriter:
             "total-equality-deletes": 0,
         }
         told = {key: str(value) for key, value in numbers.items() if value} | {key: str(value) for key, value in totals.items()}
-        return {**told, GROUP: str(group), COMMIT_ID: self.commit_id}
+        return {**told, GROUP: str(change.group), COMMIT_ID: self.commit_id, SCHEMA_VERSION: str(change.schema_version)}
 
 
 def _live_paths(entries: Iterable[Entry]) -> list[str]:

@@ -304,7 +304,8 @@ class Committer:
         )
         footers = load_footers(self.registry, [f.file_path for f in state.step.added])
         added = tuple(writer.describe(f, footers.pop(f.file_path), state.instance_of(f)) for f in state.step.added)
-        return Change(added=added, removed=removed, kinds=state.kinds, group=state.row.last_group)
+        version = state.serving.schema_version
+        return Change(added=added, removed=removed, kinds=state.kinds, group=state.row.last_group, schema_version=version)
 
     def _swap(self, state: TableState, base: Base, target: TableMetadataV2, files: MetadataFiles, owned: _Owned, *, now_ms: int) -> Base:
         final = succeed(target, previous=base.metadata, location=base.location, now_ms=now_ms)

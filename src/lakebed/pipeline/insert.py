@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pyspark.sql import DataFrame
 
-from lakebed.core.errors import InvalidValueError, OperationConflictError, SchemaChangedError
+from lakebed.core.errors import InvalidValueError, OperationConflictError
 from lakebed.core.evolution import evolve as widen
 from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
-from lakebed.core.schema import Schema, hash_schema
+from lakebed.core.schema import Schema
 from lakebed.pipeline.columns import from_spark
 from lakebed.pipeline.context import MetadataMode
 from lakebed.pipeline.faults import spark_translated
 from lakebed.pipeline.inserted import InsertResult, result_of
 from lakebed.pipeline.write import new_partition, staging, write_frame
 from lakebed.registry.constraints import ConstraintRefusedError
-from lakebed.registry.lake_tables import LakeTable, evolve_schema, list_versions, require_table
+from lakebed.registry.evolving import plan_evolution
+from lakebed.registry.lake_tables import list_versions, require_table
 from lakebed.registry.overwrite import list_visible_partitions, over_paths, read_number
 from lakebed.registry.publish import Published, publish_partition
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lakebed.pipeline.context import Context
     from lakebed.pipeline.staging import Staging
     from lakebed.registry.engine import Registry
+    from lakebed.registry.lake_tables import LakeTable
     from lakebed.registry.publish import Over
     from lakebed.registry.transaction import Transaction
 
@@ -149,17 +150,7 @@ def _evolved(registry: Registry, table: LakeTable, df: DataFrame) -> tuple[LakeT
     grown = widen(str(table.name), table.schema, rows, history=[Schema.from_json(v.schema) for v in versions])
     if grown == table.schema:
         return table, None
-    schema_hash = hash_schema(grown, version=max(v.schema_version for v in versions) + 1)
-
-    def guard(tx: Transaction) -> None:
-        if tx.require(table.name).head.find_standing(table.schema_hash) != "serving" or evolve_schema(tx, table.name, grown) != schema_hash:
-            raise SchemaChangedError(str(table.name))
-        locked = tx.require(table.name)
-        # the head was read before the version was made
-        locked.head = replace(locked.head, standings=f"{locked.head.standings},{schema_hash}:serving")
-
-    metadata = replace(table.metadata, schema=grown.to_json(), schema_hash=schema_hash)
-    return LakeTable(row=table.row, metadata=metadata, schema=grown), guard
+    return plan_evolution(table, grown, versions=versions)
 
 
 def _require_arguments(

@@ -22,7 +22,7 @@ from lakebed.pipeline.filters import Filter, find_filter, prune_paths
 from lakebed.pipeline.frames import frame_of
 from lakebed.registry.lake_tables import read_table
 from lakebed.registry.plans import find_event_range, list_partition_paths, read_plan
-from lakebed.registry.time_travel import as_it_was, resolve_as_of
+from lakebed.registry.time_travel import go_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,6 +50,7 @@ class Ask:
     find: Callable[[LakeTable], Filter] = field(default=lambda _: Filter())
     as_of: int | datetime | None = None
     instance: str | None = None
+    with_current_columns: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +63,15 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """`partition_paths` = None: all of them."""
+    """`table` is under the version of `as_of`; `partition_paths` = None: all of them."""
 
+    table: LakeTable
     used: Filter
     as_of: AsOf | None
     partition_paths: list[str] | None
 
 
-def read(
+def read(  # noqa: PLR0913 - one keyword per choice
     context: Context,
     name: str,
     *,
@@ -79,10 +81,11 @@ def read(
     as_of: int | datetime | None = None,
     instance: str | None = None,
     columns: Sequence[str] | None = None,
+    with_current_columns: bool = False,
 ) -> DataFrame:
     """The rows of a table as a DataFrame: those with event time in `[begin, end)` that satisfy `where`, now or `as_of` earlier.
 
-    The files stay in the warehouse until this process lets go of its lease (`context.lease`).
+    An earlier state has the columns that served then, unless `with_current_columns`; `where` and `columns` name those. The files stay in the warehouse until this process lets go of its lease (`context.lease`).
     """
     window = Window.of(begin, end)
     zone = session_zone(context) if where is not None else None
@@ -91,7 +94,8 @@ def read(
         timed = window.conditions(table)
         return timed if where is None or zone is None else timed & find_filter(where, table.schema, zone)
 
-    (planned,) = plan_all(context, [Ask(name=TableName.parse(name), find=find, as_of=as_of, instance=instance)])
+    ask = Ask(name=TableName.parse(name), find=find, as_of=as_of, instance=instance, with_current_columns=with_current_columns)
+    (planned,) = plan_all(context, [ask])
     for column in columns or ():
         planned.table.schema.require(column)
     if not planned.plan.paths and window.is_bounded:
@@ -139,16 +143,18 @@ def plan_one(reader: Reader, ask: Ask, table: LakeTable) -> Planned:
         instance=ask.instance,
         as_of=question.as_of,
     )
-    return Planned(table=as_it_was(reader, table, question.as_of), plan=plan)
+    return Planned(table=question.table, plan=plan)
 
 
 def question_of(reader: Reader, ask: Ask, table: LakeTable) -> Question:
     """What planning may prune by, and at which number."""
     if ask.instance is not None:
         require_instance(ask.instance)
-    used = _usable(table, ask.find(table))
-    as_of = resolve_as_of(reader, table, ask.as_of)
-    return Question(used=used, as_of=as_of, partition_paths=_find_paths(reader, table, used, as_of))
+    moment = go_back(reader, table, ask.as_of)
+    # a plain table reads the files of its earlier versions, a view set does not
+    then = table if ask.with_current_columns and table.row.kind == "table" else moment.table
+    used = _usable(then, ask.find(then))
+    return Question(table=then, used=used, as_of=moment.at, partition_paths=_find_paths(reader, then, used, moment.at))
 
 
 def _find_paths(reader: Reader, table: LakeTable, used: Filter, as_of: AsOf | None) -> list[str] | None:

@@ -15,6 +15,7 @@ from lakebed.core.rows import TableFiles
 from lakebed.core.times import show, to_micros
 from lakebed.registry.journal import find_change
 from lakebed.registry.ranges import IS_FOUND, find_slot, position_of, scope_of
+from lakebed.registry.serving import find_number_of_version_at, list_hashes_at
 from lakebed.registry.transaction import ids_of_table
 
 if TYPE_CHECKING:
@@ -177,13 +178,14 @@ def find_event_range(reader: Reader, table_id: int) -> tuple[int, int] | None:
 
 
 def find_number_at(reader: Registry | Reader, table_id: int, moment: int) -> int:
-    """The journal number of the last change of files at or before `moment` (UTC microseconds).
+    """The journal number of the last change of files or columns at or before `moment` (UTC microseconds).
 
     Files that are gone tell no number any more; where the journal still does, the oldest number kept is told rightly too.
     """
     ((found, horizon),) = reader.query(_NUMBER_AT, {"table_id": table_id, "at": moment})
-    if found is not None and found >= horizon:
-        return int(found)
+    served = find_number_of_version_at(reader, table_id, moment)
+    if (found is not None or horizon) and max(found or 0, served) >= horizon:
+        return max(int(found or 0), served)
     reached = _find_moment(reader, table_id, horizon)
     if reached is not None and reached <= moment:
         return int(horizon)
@@ -230,7 +232,8 @@ def _read_head(reader: Reader, name: TableName, asked: _Question) -> _Head:
         if asked.instance is not None:  # a retired partition takes its instance with it
             message = f"{name}: an earlier state can be read for all instances only: leave out instance or as_of"
             raise InvalidValueError(message)
-    hashes = [row[0] for row in reader.query(_HASHES, {"table_id": table_id})]
+    hashes = list_hashes_at(reader, table_id, asked.as_of) if isinstance(asked.as_of, int) else None
+    hashes = hashes or [row[0] for row in reader.query(_HASHES, {"table_id": table_id})]
     return _Head(table_id=table_id, last_seq=last_seq, hashes=hashes)
 
 

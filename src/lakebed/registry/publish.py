@@ -88,10 +88,10 @@ class Published:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """A partition in the place of another one of the same slice, whose files `kept` move into it."""
+    """A partition in the place of another one of the same slice, if any, whose files `kept` move into it."""
 
     partition: NewPartition
-    victim_id: int
+    victim_id: int | None = None
     kept: tuple[int, ...] = ()
     kept_rows: int = 0
     kept_events: tuple[int, int] | None = None
@@ -136,9 +136,17 @@ def publish(
 
 
 def publish_replacements(
-    tx: Transaction, replacements: Sequence[Replacement], operation: Operation, *, reason: str, grace_us: int = DEFAULT_GRACE_US
+    tx: Transaction,
+    replacements: Sequence[Replacement],
+    operation: Operation,
+    *,
+    reason: str,
+    replacing: AbstractSet[int] = frozenset(),
+    grace_us: int = DEFAULT_GRACE_US,
 ) -> Published:
-    """Put every replacement in the place of its victim, in one group. The caller has compared the victims under this lock.
+    """Put every replacement in the place of its victim, and the partitions `replacing` out of the table, in one group.
+
+    The caller has compared the victims under this lock.
 
     The answer speaks of all files at once, and of the first partition.
     """
@@ -148,7 +156,8 @@ def publish_replacements(
     whole = replace(results[0], file_count=sum(result.file_count for result in results))
     parts: list[Part] = [*register_parts(tx, table, operation, result=whole.to_json())]
     kept = tuple(sorted(file_id for r in replacements for file_id in r.kept))
-    victims = Victims(partition_ids=tuple(sorted(r.victim_id for r in replacements)), kept_ids=kept)
+    gone = replacing | {r.victim_id for r in replacements if r.victim_id is not None}
+    victims = Victims(partition_ids=tuple(sorted(gone)), kept_ids=kept)
     retire_victims(tx, table, victims, reason=reason, grace_us=grace_us, group=table.last_group)
     for new, result in zip(replacements, results, strict=True):
         _require_version(table, new.partition)
@@ -167,7 +176,7 @@ def _draw_all(table: LockedTable, replacements: Sequence[Replacement]) -> list[P
     file_id = table.draw_id(sum(len(r.partition.files) for r in replacements))
     results: list[Published] = []
     for n, new in enumerate(replacements):
-        assert new.partition.insert_range is not None  # noqa: S101 - it takes the slice of its victim
+        assert new.partition.insert_range is not None  # noqa: S101 - its victim's slice, or one that the caller drew
         results.append(
             Published(
                 partition_id=partition_id + n, table_id=table.table_id, insert_range=new.partition.insert_range, journal_number=table.stamp,
@@ -179,7 +188,7 @@ def _draw_all(table: LockedTable, replacements: Sequence[Replacement]) -> list[P
 
 
 def _kept_of(new: Replacement) -> Victims:
-    return Victims(partition_ids=(new.victim_id,), event_range=new.kept_events, kept_ids=new.kept, kept_rows=new.kept_rows)
+    return Victims(event_range=new.kept_events, kept_ids=new.kept, kept_rows=new.kept_rows)
 
 
 def _finish(tx: Transaction, table: LockedTable, parts: list[Part], counted: Sequence[NewFile]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -11,46 +11,54 @@ from lakebed.core.schema import Schema
 from lakebed.core.times import show, to_micros
 from lakebed.registry.lake_tables import list_versions
 from lakebed.registry.plans import AsOf, AtGroup, find_number_at
+from lakebed.registry.serving import find_version_at, find_version_of
 
 if TYPE_CHECKING:
     from lakebed.registry.lake_tables import LakeTable
     from lakebed.registry.transaction import Reader
 
-_FIND = "SELECT group_no, expired_at, timestamp_ms FROM table_snapshots WHERE table_id = :table_id AND snapshot_id = :id"
+_FIND = "SELECT group_no, timestamp_ms, summary, expired_at FROM table_snapshots WHERE table_id = :table_id AND snapshot_id = :id"
 _KEPT = "SELECT snapshot_id, timestamp_ms FROM table_snapshots WHERE table_id = :table_id AND expired_at IS NULL ORDER BY sequence_number"
-_HASHES = """SELECT DISTINCT schema_hash FROM table_files
-WHERE table_id = :table_id AND added_group <= :g AND (removed_group IS NULL OR removed_group > :g)"""
 _LEAST_SNAPSHOT_ID = 1 << 40  # ids are random and long; no journal of one table comes this far
 
 
-def resolve_as_of(reader: Reader, table: LakeTable, as_of: int | datetime | None) -> AsOf | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """An earlier state of a table: which files it had, and the table under the version that served then. `at` = None: now."""
+
+    at: AsOf | None
+    table: LakeTable
+
+
+def go_back(reader: Reader, table: LakeTable, as_of: int | datetime | None) -> Moment:
     """A snapshot id where the table has or had one of that number, else a journal number; a time is the last change before it."""
+    if as_of is None:
+        return Moment(at=None, table=table)
     if isinstance(as_of, datetime):
-        return find_number_at(reader, table.table_id, to_micros(as_of))
-    if isinstance(as_of, bool) or not isinstance(as_of, int | None):
+        return _at_number(reader, table, find_number_at(reader, table.table_id, to_micros(as_of)))
+    if isinstance(as_of, bool) or not isinstance(as_of, int):
         message = f"{table.name}: as_of={as_of!r} is neither a journal number, a snapshot id nor an aware datetime"
         raise InvalidValueError(message)
-    if as_of is None:
-        return None
     rows = reader.query(_FIND, {"table_id": table.table_id, "id": as_of})
-    if rows and rows[0][1] is None:
-        return AtGroup(rows[0][0])
-    if rows or as_of >= _LEAST_SNAPSHOT_ID:
-        raise _not_kept(reader, table, as_of, at_ms=rows[0][2] if rows else None)
-    return as_of
+    if not rows and as_of < _LEAST_SNAPSHOT_ID:
+        return _at_number(reader, table, as_of)
+    if not rows or rows[0][3] is not None:
+        raise _not_kept(reader, table, as_of, at_ms=rows[0][1] if rows else None)
+    group, at_ms, summary, _ = rows[0]
+    version = find_version_of(reader, table.table_id, group=group, at_ms=at_ms, summary=summary)
+    return Moment(at=AtGroup(group), table=_as_version(reader, table, version))
 
 
-def as_it_was(reader: Reader, table: LakeTable, as_of: AsOf | None) -> LakeTable:
-    """The table under the version that a snapshot's files were written for, where readers of today no longer see that version."""
-    if not isinstance(as_of, AtGroup):
+def _at_number(reader: Reader, table: LakeTable, number: int) -> Moment:
+    return Moment(at=number, table=_as_version(reader, table, find_version_at(reader, table.table_id, number)))
+
+
+def _as_version(reader: Reader, table: LakeTable, version: int | None) -> LakeTable:
+    """The table with the columns, and a view set with the definition, of one of its versions."""
+    if version in {None, table.metadata.schema_version}:
         return table
-    hashes = {row[0] for row in reader.query(_HASHES, {"table_id": table.table_id, "g": as_of.group})}
-    versions = {version.schema_hash: version for version in list_versions(reader, table.table_id)}
-    old = [versions[found] for found in hashes if versions[found].standing == "incompatible"]
-    if not old:
-        return table
-    newest = max(old, key=lambda version: version.schema_version)
-    return replace(table, metadata=newest, schema=Schema.from_json(newest.schema))
+    then = next(row for row in list_versions(reader, table.table_id) if row.schema_version == version)
+    return replace(table, metadata=then, schema=Schema.from_json(then.schema))
 
 
 def _not_kept(reader: Reader, table: LakeTable, snapshot_id: int, *, at_ms: int | None) -> SnapshotNotFoundError:

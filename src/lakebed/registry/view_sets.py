@@ -119,12 +119,17 @@ def version_of(table: LakeTable, version: TableMetadata) -> LakeTable:
     return LakeTable(row=table.row, metadata=version, schema=Schema.from_json(version.schema))
 
 
+def list_all_definitions(reader: Reader | Transaction) -> list[tuple[TableName, Definition]]:
+    """The serving and the staged definition of every view set."""
+    found = ((TableName(database, name), find_definition(properties)) for database, name, properties in reader.query(_DEFINITIONS))
+    return [(name, definition) for name, definition in found if definition is not None]
+
+
 def list_definitions(reader: Reader | Transaction) -> dict[TableName, frozenset[TableName]]:
     """What every view set reads, by its serving and its staged definition."""
     reads: dict[TableName, set[TableName]] = defaultdict(set)
-    for database, name, properties in reader.query(_DEFINITIONS):
-        found = find_definition(properties)
-        reads[TableName(database, name)].update(found.inputs if found is not None else ())
+    for name, definition in list_all_definitions(reader):
+        reads[name].update(definition.inputs)
     return {name: frozenset(inputs) for name, inputs in reads.items()}
 
 

@@ -123,6 +123,19 @@ class SchemaRefusedError(RefusedError):
     code = "schema_refused"
 
 
+class RollbackRefusedError(RefusedError):
+    """A name of the snapshot's columns belongs to another column now."""
+
+    code = "rollback_refused"
+
+    def __init__(self, table: str, *, snapshot_id: int, clashes: tuple[str, ...]) -> None:
+        super().__init__(
+            f"{table} cannot go back to snapshot {snapshot_id}: {'; '.join(clashes)}. "
+            "Rename or drop the newer column of that name, then roll back again; nothing was changed"
+        )
+        self.table, self.snapshot_id, self.clashes = table, snapshot_id, clashes
+
+
 class TableNotFoundError(RefusedError):
     """No table of that name exists (or it was dropped)."""
 
