@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from lakebed.core import fingerprints
 from lakebed.core.errors import FileConflictError, LakebedError, NotIcebergReadyError
+from lakebed.core.files import Verify
 from lakebed.core.names import GLOBAL_INSTANCE
 from lakebed.core.partitions import NewPartition
 from lakebed.core.transforms import resolve_transforms
@@ -42,6 +43,7 @@ class RegisterOptions(TypedDict, total=False):
     replacing: AbstractSet[int]
     batch: tuple[str, int] | None
     adopt: bool
+    verify: str
     progress: Callable[[int, int], None] | None
 
 
@@ -128,20 +130,23 @@ def register_files(  # noqa: PLR0913 - one keyword per choice
     replacing: AbstractSet[int] = frozenset(),
     batch: tuple[str, int] | None = None,
     adopt: bool = False,
+    verify: str = Verify.FOOTER,
     progress: Callable[[int, int], None] | None = None,
 ) -> Published:
     """Publish Parquet files that others wrote, where they lie in the warehouse; one bad file and nothing is registered.
 
     Each file's partition path is proven by its statistics; one that spans several is refused. `adopt` takes files
     without field ids by their column names. `batch` = (app_id, batch_id): the same batch twice is registered once.
+    `verify="pages"` decodes every page of every file first, in the worker that reads the footers.
     """
+    depth = Verify.parse(verify)
     places = [storage.canonical(path) for path in paths]
     if swept := list_swept(registry, places):
         raise FileConflictError(swept[0], reason="a sweep queued it for deletion: copy it to another path and register that")
     partition_by = json.loads(table.metadata.partition_by)
     wanted = wanted_of_foreign(table, paths, partition_by, adopt=adopt)
     captured: list[CapturedFile] = []
-    for answer in capture_foreign(storage, paths, table.schema, wanted=wanted, progress=progress):
+    for answer in capture_foreign(storage, paths, table.schema, wanted=wanted, verify=depth, progress=progress):
         if isinstance(answer, LakebedError):
             raise answer
         captured.append(place_file(answer, table, partition_by, relative=storage.paths.relative(answer.file.path)))

@@ -23,6 +23,12 @@ def decode(meta: bytes) -> Tree:
     return tree
 
 
+def read_first(content: bytes) -> tuple[Tree, int]:
+    """The struct that `content` begins with, and how many bytes it has: a page header in front of its page."""
+    transport = TMemoryBuffer(content)
+    return _read_struct(TCompactProtocol(transport)), transport.cstringio_buf.tell()
+
+
 def encode(tree: Tree) -> bytes:
     transport = TMemoryBuffer()
     _write(TCompactProtocol(transport), TType.STRUCT, tree)

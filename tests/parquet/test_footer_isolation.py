@@ -199,7 +199,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Worker]:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
     monkeypatch.setenv("PYTHONPATH", "/nonexistent")
     limits = WorkerLimits()
-    job = Job(schema=people_schema(), wanted=Wanted(), parse=limits.parse, memory_bytes=limits.memory_bytes, seconds=limits.seconds)
+    job = Job(schema=people_schema(), wanted=Wanted(), parse=limits.parse, memory_bytes=limits.memory_bytes)
     started = _Worker(encode_job(job), limits.start_seconds)
     yield started
     started.stop()

@@ -15,6 +15,7 @@ from lakebed.adopting.schemas import IGNORE, Columns, ids_disagree, merge_column
 from lakebed.adopting.walking import walk_directory
 from lakebed.core.errors import InvalidValueError, LakebedError, SchemaRefusedError
 from lakebed.core.evolution import evolve
+from lakebed.core.files import Verify
 from lakebed.core.schema import Schema
 from lakebed.core.transforms import parse_transform
 from lakebed.core.types import Primitive
@@ -173,9 +174,10 @@ def _survey(source: Storage, files: Sequence[FoundFile], known: Mapping[str, Ste
 
 def _look(source: Storage, file: FoundFile) -> ForeignFile | Step:
     try:
-        return ForeignFile(path=file.path, tail=read_tail(partial(source.read_range, file.path), file.size_bytes, path=file.path))
+        tail = read_tail(partial(source.read_range, file.path), file.size_bytes, path=file.path)
     except LakebedError as exc:
         return Step(file=file, how=REFUSED, reason=str(exc))
+    return ForeignFile(path=file.path, tail=tail, size_bytes=file.size_bytes)
 
 
 def _settle(file: FoundFile, answer: Discovered | LakebedError, *, tail_bytes: int) -> _Surveyed | Step:
@@ -254,12 +256,12 @@ def _judge(
     storage: Storage, source: Storage, files: Sequence[_Surveyed], target: Target, request: AdoptRequest
 ) -> Iterator[Step]:  # fmt: skip
     for batch in _batches(files, _BATCH, weigh=lambda item: item.tail_bytes):
-        verdicts = _check(storage, source, batch, target)
+        verdicts = _check(storage, source, batch, target, Verify.parse(request.verify))
         for item in batch:
             yield _decide(storage, item, verdicts[item.file.path], target, request)
 
 
-def _check(storage: Storage, source: Storage, batch: Sequence[_Surveyed], target: Target) -> dict[str, FileVerdict]:
+def _check(storage: Storage, source: Storage, batch: Sequence[_Surveyed], target: Target, verify: Verify) -> dict[str, FileVerdict]:
     """Files in the warehouse are judged by their place in it, others by their place in the directory."""
     assert target.schema is not None  # noqa: S101 - there are files
     event_time = target.schema.require(target.event_time).field_id if target.event_time else None
@@ -267,7 +269,7 @@ def _check(storage: Storage, source: Storage, batch: Sequence[_Surveyed], target
     for place, is_inside in ((storage, True), (source, False)):
         paths = [item.file.path for item in batch if storage.paths.holds(item.file.path) == is_inside]
         if paths:
-            found = check_files(place, paths, target.schema, target.partition_by, event_time=event_time, adopt=True)
+            found = check_files(place, paths, target.schema, target.partition_by, event_time=event_time, adopt=True, verify=verify)
             verdicts.update(zip(paths, found, strict=True))
     return verdicts
 

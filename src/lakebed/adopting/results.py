@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypedDict
 
+from lakebed.core.files import Verify
 from lakebed.core.names import GLOBAL_INSTANCE
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class AdoptOptions(TypedDict, total=False):
     rewrite: bool
     copy: bool
     skip_refused: bool
+    verify: str
     dry_run: bool
     actor: str | None
     progress: Callable[[int, int], None] | None
@@ -92,7 +94,8 @@ class AdoptRequest:
 
     `partition_by` of a new table defaults to the columns of its paths. `path_types` gives such a column another type than its values
     suggest, or "ignore". `evolve` lets an existing table grow by new columns; `rewrite` lets files be written again whose types or ids
-    keep them out; `copy` links nothing; `skip_refused` takes the rest where some files are refused. `batch_files` become visible at a time.
+    keep them out; `copy` links nothing; `skip_refused` takes the rest where some files are refused.
+    `verify="pages"` decodes every page of every file before the first one is taken. `batch_files` become visible at a time.
     """
 
     event_time: str | None = None
@@ -104,7 +107,11 @@ class AdoptRequest:
     rewrite: bool = False
     copy: bool = False
     skip_refused: bool = False
+    verify: str = Verify.FOOTER
     dry_run: bool = False
     actor: str | None = None
     progress: Callable[[int, int], None] | None = None
     batch_files: int = 500
+
+    def __post_init__(self) -> None:
+        Verify.parse(self.verify)

@@ -17,6 +17,7 @@ from lakebed.cli.terminal import (
     DryRun,
     Execute,
     Url,
+    VerifyOption,
     Warehouse,
     opened,
     out,
@@ -25,6 +26,7 @@ from lakebed.cli.terminal import (
     showing,
 )
 from lakebed.core.errors import AdoptionRefusedError
+from lakebed.core.files import Verify
 from lakebed.storage.paths import has_scheme
 
 if TYPE_CHECKING:
@@ -72,6 +74,7 @@ def adopt(  # noqa: PLR0913 - one option per choice
     rewrite: Rewrite = False,
     copy: Copy = False,
     skip_refused: SkipRefused = False,
+    verify: VerifyOption = Verify.FOOTER,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -92,6 +95,7 @@ def adopt(  # noqa: PLR0913 - one option per choice
                 rewrite=rewrite,
                 copy=copy,
                 skip_refused=skip_refused,
+                verify=verify,
                 dry_run=dry_run,
                 progress=tell,
             )

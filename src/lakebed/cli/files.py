@@ -19,6 +19,7 @@ from lakebed.cli.terminal import (
     Execute,
     Limit,
     Url,
+    VerifyOption,
     Warehouse,
     Yes,
     confirm,
@@ -29,6 +30,7 @@ from lakebed.cli.terminal import (
     print_table,
     showing,
 )
+from lakebed.core.files import Verify
 
 if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData
@@ -75,6 +77,7 @@ def check_files(
     warehouse: Warehouse = WAREHOUSE,
     *,
     adopt: Adopt = False,
+    verify: VerifyOption = Verify.FOOTER,
     as_json: AsJson = False,
 ) -> None:
     """Say what keeps files out of a table and how to fix it; nothing is registered.
@@ -82,7 +85,7 @@ def check_files(
     Example: lakebed files check a.parquet --table shop.orders
     """
     with opened(registry, warehouse) as lake:
-        verdicts = _check(lake, table, paths, adopt=adopt)
+        verdicts = _check(lake, table, paths, adopt=adopt, verify=verify)
     _render(verdicts, as_json=as_json)
     if not all(verdict.ok for verdict in verdicts):
         raise typer.Exit(EXIT_REFUSED)
@@ -96,6 +99,7 @@ def register_files(
     warehouse: Warehouse = WAREHOUSE,
     *,
     adopt: Adopt = False,
+    verify: VerifyOption = Verify.FOOTER,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -106,7 +110,7 @@ def register_files(
     from lakebed import writing  # noqa: PLC0415 - brings pyarrow
 
     with opened(registry, warehouse, publishes=not dry_run) as lake:
-        verdicts = _check(lake, table, paths, adopt=adopt)
+        verdicts = _check(lake, table, paths, adopt=adopt, verify=verify)
         refused = not all(verdict.ok for verdict in verdicts)
         done = None
         if not refused and not dry_run:
@@ -227,14 +231,16 @@ def _field_id(metadata: FileMetaData, path: str) -> int | None:
     return None if stored is None else int(stored)
 
 
-def _check(lake: Lake, table: str, paths: list[str], *, adopt: bool) -> list[FileVerdict]:
+def _check(lake: Lake, table: str, paths: list[str], *, adopt: bool, verify: Verify) -> list[FileVerdict]:
     from lakebed.parquet.preflight import check_files as check  # noqa: PLC0415 - brings pyarrow
 
     found = lake.table(table)
     partition_by = json.loads(found.metadata.partition_by)
     event_time = found.row.event_time_field
     with showing("checking") as tell:
-        return check(lake.storage, _absolute(paths), found.schema, partition_by, event_time=event_time, adopt=adopt, progress=tell)
+        return check(
+            lake.storage, _absolute(paths), found.schema, partition_by, event_time=event_time, adopt=adopt, verify=verify, progress=tell
+        )
 
 
 def _absolute(paths: list[str]) -> list[str]:

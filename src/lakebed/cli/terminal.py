@@ -11,6 +11,7 @@ import typer
 
 from lakebed.cli.rendering import err, out, print_json, print_rows, print_table
 from lakebed.core.errors import ConflictError, CorruptionError, LakebedError, RefusedError, UnavailableError
+from lakebed.core.files import Verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -128,6 +129,10 @@ AnyTable = Annotated[str | None, typer.Argument(help="database.name; all tables 
 Instance = Annotated[str | None, typer.Option("--instance", help="one instance; all of them when left out")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="at most so many")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.0, max=86_400.0, callback=require_finite, help="seconds to wait")]
+VerifyOption = Annotated[
+    Verify,
+    typer.Option("--verify", help="footer: read the footers; pages: decode every page of every column, too, which reads whole files"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="machine-readable output with stable keys")]
 
 

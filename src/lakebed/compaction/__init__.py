@@ -1,6 +1,7 @@
 """Few files of a good size out of many small ones."""
 
 from lakebed.compaction.compact import CompactionResult, Control, compact
+from lakebed.compaction.damage import DamagedFile
 from lakebed.compaction.engines import Engine, Engines, LocalEngine, Order, Rewriting
 from lakebed.compaction.planning import CompactionOptions, CompactionPlan, RunPlan, plan_compaction
 from lakebed.compaction.swapping import SwappedRun, swap
@@ -10,6 +11,7 @@ __all__ = [
     "CompactionPlan",
     "CompactionResult",
     "Control",
+    "DamagedFile",
     "Engine",
     "Engines",
     "LocalEngine",

@@ -8,12 +8,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from lakebed.compaction.damage import DamagedFile, find_damaged
 from lakebed.compaction.engines import Engines, LocalEngine
 from lakebed.compaction.planning import CompactionOptions, CompactionPlan, RunPlan, plan_compaction
 from lakebed.compaction.swapping import SwappedRun, never, swap
-from lakebed.core.compaction import Reason
-from lakebed.core.errors import ConflictError, RunNotFoundError
+from lakebed.core.compaction import GroupRow, Reason
+from lakebed.core.errors import (
+    ConflictError,
+    CorruptionError,
+    FileMissingError,
+    RunNotFoundError,
+    SparkRefusedError,
+    SparkUnavailableError,
+)
 from lakebed.core.names import TableName
+from lakebed.core.results import Rows
 from lakebed.registry.processes import make_owner
 from lakebed.registry.runs import add_run, finish_run
 from lakebed.registry.small_files import COMPACT, close_dead_runs
@@ -21,24 +30,29 @@ from lakebed.registry.small_files import COMPACT, close_dead_runs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebed.core.compaction import GroupRow
-    from lakebed.core.results import Rows
     from lakebed.registry.engine import Registry
     from lakebed.storage.access import Storage
 
 logger = logging.getLogger(__name__)
 
 MAX_CONFLICTS = 3  # in a row on one table: its writers are busy
+_SHOWN_FILES = 100
+# How a file that cannot be read shows: by its own error, by rows that are missing afterwards, or by a Spark job that fails
+_PERHAPS_DAMAGED = (CorruptionError, FileMissingError, SparkRefusedError, SparkUnavailableError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
-    """What was done; `plan` says why. `conflicts` are runs that lost to a writer, `stopped` that it gave up because of them."""
+    """What was done; `plan` says why. `conflicts` are runs that lost to a writer, `stopped` that it gave up because of them.
+
+    `damaged` are files that cannot be read: they stay as they are, the others were compacted without them.
+    """
 
     table: str
     plan: CompactionPlan = field(repr=False)
     runs: tuple[SwappedRun, ...] = ()
     conflicts: int = 0
+    damaged: tuple[DamagedFile, ...] = ()
     stopped: bool = False
     cancelled: bool = False
     dry_run: bool = False
@@ -92,6 +106,7 @@ def compact(
     """Rewrite the small files of a table into few of about the target size, each run of partitions in one swap.
 
     A run that meets a writer is planned anew, at most three times in a row; then the table is left to its writers.
+    A file that cannot be read is named in the result and left as it is; the others are compacted without it.
     A second call finds nothing to do. Cancelled, it leaves what was swapped before and no trace of the rest.
     """
     began, chosen = time.monotonic(), engines or Engines(local=LocalEngine(storage=storage))
@@ -110,12 +125,13 @@ class _Compaction:
     def __init__(self, registry: Registry, storage: Storage, asked: CompactionOptions, engines: Engines, control: Control) -> None:
         self._registry, self._storage, self._asked, self._engines, self._control = registry, storage, asked, engines, control
         self._done: list[SwappedRun] = []
+        self._damaged: list[DamagedFile] = []
         self._conflicts = self._in_a_row = 0
 
     def carry_out(self, plan: CompactionPlan) -> CompactionResult:
         began, run_id = time.monotonic(), self._open_history(plan)
         try:
-            self._work_off(plan)
+            plan = self._work_off(plan)
         except BaseException as exc:
             self._close_history(run_id, "failed", began, error=f"{type(exc).__name__}: {exc}")
             raise
@@ -123,21 +139,33 @@ class _Compaction:
         error = f"{self._in_a_row} conflicts in a row: the table's writers were faster" if stopped else ""
         self._close_history(run_id, "cancelled" if cancelled else "failed" if stopped and not self._done else "done", began, error=error)
         return CompactionResult(
-            table=plan.table, plan=plan, runs=tuple(self._done), conflicts=self._conflicts, stopped=stopped, cancelled=cancelled, run_id=run_id
-        )  # fmt: skip
+            table=plan.table,
+            plan=plan,
+            runs=tuple(self._done),
+            conflicts=self._conflicts,
+            damaged=tuple(self._damaged),
+            stopped=stopped,
+            cancelled=cancelled,
+            run_id=run_id,
+        )
 
-    def _work_off(self, plan: CompactionPlan) -> None:
-        """Until a pass over the table meets no writer any more, or too many."""
+    def _work_off(self, plan: CompactionPlan) -> CompactionPlan:
+        """Until a pass over the table meets no writer and no damaged file any more, or too many writers.
+
+        Returns the plan, with what had to be left because of damage.
+        """
+        first = plan
         for _ in range(MAX_CONFLICTS):
-            before = self._conflicts
+            before = self._conflicts, len(self._damaged)
             for run in plan.runs:
                 if self._control.cancelled() or self._in_a_row >= MAX_CONFLICTS:
-                    return
+                    break
                 self._try(run)
                 self._tell_progress(len(plan.runs))
-            if self._conflicts == before:
-                return
+            if self._control.cancelled() or self._in_a_row >= MAX_CONFLICTS or (self._conflicts, len(self._damaged)) == before:
+                break
             plan = plan_compaction(self._registry, plan.table, self._left())
+        return first if plan is first else _add_damaged(first, plan)
 
     def _try(self, run: RunPlan) -> None:
         try:
@@ -148,18 +176,32 @@ class _Compaction:
             extra = {"action": COMPACT, "table": str(run.table.name), "slice": str(run.wanted), "reason": str(exc)}
             logger.info("a compaction lost to a writer; nothing was changed", extra=extra)
             return
+        except _PERHAPS_DAMAGED:
+            if not self._find_damaged(run):
+                raise
+            return
         if swapped is not None:
             self._done.append(swapped)
             self._in_a_row = 0
 
+    def _find_damaged(self, run: RunPlan) -> bool:
+        """Whether files of the run explain why it failed; they are left out from now on."""
+        found = find_damaged(self._storage, run)
+        self._damaged += found
+        for file in found:
+            extra = {"action": COMPACT, "table": str(run.table.name), "path": file.path, "code": file.code, "reason": file.reason}
+            logger.warning("a file cannot be compacted; the others are, without it", extra=extra)
+        return bool(found)
+
     def _left(self) -> CompactionOptions:
-        """The same, less what they allowed and is done."""
+        """The same, less what they allowed and is done, and without the files that are damaged."""
         files, size = sum(run.files_read for run in self._done), sum(run.bytes_read for run in self._done)
         asked = self._asked
         return replace(
             asked,
             max_files=None if asked.max_files is None else max(0, asked.max_files - files),
             max_bytes=None if asked.max_bytes is None else max(0, asked.max_bytes - size),
+            leaving=asked.leaving | {file.file_id for file in self._damaged},
         )
 
     def _tell_progress(self, runs: int) -> None:
@@ -185,7 +227,13 @@ class _Compaction:
             "bytes_out": sum(run.bytes_written for run in self._done),
             "engines": sorted({run.engine for run in self._done}),
             "conflicts": self._conflicts,
+            "damaged": [{"path": file.path, "code": file.code, "reason": file.reason} for file in self._damaged[:_SHOWN_FILES]],
             "seconds": round(time.monotonic() - began, 3),
         }
         with suppress(RunNotFoundError), self._registry.write() as tx:  # another process took it for dead
             finish_run(tx, run_id, state=state, result=told | ({"error": error} if error else {}))
+
+
+def _add_damaged(plan: CompactionPlan, last: CompactionPlan) -> CompactionPlan:
+    left = [group for group in last.groups if group.reason == Reason.DAMAGED]
+    return replace(plan, groups=Rows(GroupRow, [*(group for group in plan.groups if group.reason != Reason.DAMAGED), *left]))

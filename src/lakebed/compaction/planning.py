@@ -116,6 +116,7 @@ class CompactionOptions:
     """What is asked of a compaction. `partition` is a partition path, `hot_s` how long a slice is left alone after a write.
 
     `balanced`: a file is rewritten only when as much comes to it, for whoever compacts again and again while files arrive.
+    `leaving` are ids of files that are known to be damaged: they stay as they are.
     """
 
     target_bytes: int = TARGET_BYTES
@@ -126,6 +127,7 @@ class CompactionOptions:
     hot_s: float = 0.0
     balanced: bool = False
     has_spark: bool = False
+    leaving: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         require_target(self.target_bytes)
@@ -244,14 +246,16 @@ class _Planner:
         run = self._found.make_run(instance, _trim(pieces, chosen), chosen, target_bytes=self._asked.target_bytes)
         if run.needs_spark and not self._asked.has_spark:
             return None, self._rows(instance, pieces, leave(groups, Reason.NEEDS_SPARK))
+        if any(file.file_id in self._asked.leaving for file in run.rewriting):  # partial results are combined all or none
+            return None, self._rows(instance, pieces, leave(groups, Reason.DAMAGED))
         return run, self._rows(instance, pieces, groups)
 
     def _judge(self, pieces: Sequence[Piece], budget: Budget | None = None) -> list[Group[LiveFile]]:
-        files = self._found.files_of(pieces)
+        files, damaged = _part(self._found.files_of(pieces), lambda f: f.file_id not in self._asked.leaving)
         wanted, others = _part(files, lambda f: self._asked.partition in {None, f.partition_path})
         readable, foreign = _part(wanted, lambda f: self._asked.has_spark or f.file_type == "parquet")
         groups = plan_groups(readable, target_bytes=self._asked.target_bytes, budget=budget, balanced=self._asked.balanced)
-        return [*groups, *_left(Reason.NEEDS_SPARK, foreign), *_left(Reason.NOT_ASKED, others)]
+        return [*groups, *_left(Reason.NEEDS_SPARK, foreign), *_left(Reason.NOT_ASKED, others), *_left(Reason.DAMAGED, damaged)]
 
     def _cut(self, pieces: tuple[Piece, ...]) -> Iterator[tuple[Piece, ...]]:
         """Without Spark a swap is bounded: what one conflict can cost must be."""

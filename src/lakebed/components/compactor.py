@@ -139,6 +139,7 @@ class Compactor:
         self._changed = threading.Condition()
         self._backlog = Backlog(small_files=self._options.small_files, pause_s=self._options.pause_s)
         self._metrics = CompactorMetrics()
+        self._damaged: dict[int, frozenset[int]] = {}  # per table: not tried again at every look
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -247,9 +248,18 @@ class Compactor:
                 self._backlog.forget(table_id)
             return None
         asked = self._options
-        wanted = CompactionOptions(target_bytes=asked.target_bytes, hot_s=asked.hot_s, max_bytes=asked.max_bytes, balanced=True)
+        wanted = CompactionOptions(
+            target_bytes=asked.target_bytes,
+            hot_s=asked.hot_s,
+            max_bytes=asked.max_bytes,
+            balanced=True,
+            leaving=self._damaged.get(table_id, frozenset()),
+        )
         control = Control(actor=make_owner("compactor"), cancelled=self._stopping.is_set)
-        return compact(self._registry, self._storage, TableName(*name), wanted, engines=self._engines, control=control)
+        done = compact(self._registry, self._storage, TableName(*name), wanted, engines=self._engines, control=control)
+        if done.damaged:
+            self._damaged[table_id] = wanted.leaving | {file.file_id for file in done.damaged}
+        return done
 
     def _settle(self, table_id: int, result: CompactionResult | None) -> None:
         """No event tells that a slice has cooled down, or that a limit cut a look short: then the table is marked again."""

@@ -51,6 +51,7 @@ class Reason(StrEnum):
     HOT = "hot"  # written to a moment ago
     OVER_LIMIT = "over_limit"  # the call's limits are used up
     NOT_ASKED = "not_asked"  # another partition than the one asked for
+    DAMAGED = "damaged"  # files that cannot be read
     NEEDS_SPARK = "needs_spark"  # JSON, or partial results to combine, and no Spark at hand
 
     @property

@@ -26,6 +26,21 @@ class ChecksumKind(StrEnum):
     NONE = "none"  # registered before checksums were kept
 
 
+class Verify(StrEnum):
+    """How much of a file that others wrote is read before it is registered. An argument of callers: never rename."""
+
+    FOOTER = "footer"  # the footer, and that what it points to is inside the file
+    PAGES = "pages"  # every page of every column is decoded, too
+
+    @classmethod
+    def parse(cls, value: str) -> Verify:
+        try:
+            return cls(value)
+        except ValueError:
+            message = f"invalid verify {value!a}: expected 'footer' or 'pages'"
+            raise InvalidValueError(message) from None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnStatistics:
     """What pruning knows of one column of one file; bounds are sortable bytes (core.bounds)."""

@@ -7,8 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakebed.core.errors import CorruptionError, FileChangedError, LakebedError, NotIcebergReadyError, UnreadableFileError
-from lakebed.core.files import ChecksumKind, NewFile
+from lakebed.core.errors import (
+    CorruptionError,
+    FileChangedError,
+    FooterCorruptError,
+    LakebedError,
+    NotIcebergReadyError,
+    UnreadableFileError,
+)
+from lakebed.core.files import ChecksumKind, NewFile, Verify
 from lakebed.parquet.inspect import DEFAULT, Inspection, Wanted, inspect
 from lakebed.parquet.isolation import ForeignFile, Inspector, WorkerLimits
 from lakebed.parquet.tail import MAX_FOOTER_BYTES, read_tail
@@ -63,11 +70,12 @@ def capture_foreign(
     wanted: Wanted = DEFAULT,
     partition_path: str = "",
     limits: WorkerLimits = _LIMITS,
+    verify: Verify = Verify.FOOTER,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[CapturedFile | LakebedError]:
     """Capture files that others wrote, parsed in a worker that may die of them; one answer per path, in order."""
     captured: list[CapturedFile | LakebedError] = []
-    with Inspector(schema, wanted=wanted, limits=limits) as inspector:
+    with Inspector(schema, wanted=wanted, limits=limits, verify=verify) as inspector:
         for path in paths:
             captured.append(_capture_one(storage, inspector, path, partition_path))
             if progress is not None:
@@ -77,7 +85,9 @@ def capture_foreign(
 
 def _inspect(source: _Source, schema: Schema, wanted: Wanted) -> Inspection:
     try:
-        return inspect(source.tail, schema, wanted=wanted)
+        return inspect(source.tail, schema, wanted=wanted, file_bytes=source.facts.size_bytes)
+    except FooterCorruptError as exc:
+        raise UnreadableFileError(source.facts.path, reason=str(exc), row_group=exc.row_group, column=exc.column) from exc
     except CorruptionError as exc:
         raise UnreadableFileError(source.facts.path, reason=str(exc)) from exc
 
@@ -87,7 +97,8 @@ def _capture_one(storage: Storage, inspector: Inspector, path: str, partition_pa
         source = _look(storage, path)
     except LakebedError as exc:
         return exc
-    answer = inspector.inspect(ForeignFile(path=source.facts.path, tail=source.tail))  # raises only when no worker can be started
+    file = ForeignFile(path=source.facts.path, tail=source.tail, size_bytes=source.facts.size_bytes)
+    answer = inspector.inspect(file, read=partial(storage.read_range, file.path))  # raises only when no worker can be started
     if isinstance(answer, LakebedError):
         return answer
     try:

@@ -16,13 +16,16 @@ from lakebed.core.errors import FooterCorruptError, FooterRowsError
 from lakebed.core.files import ColumnStatistics, Footer
 from lakebed.core.types import Primitive
 from lakebed.parquet.framing import find_meta
-from lakebed.parquet.layout import Layout, find_layout
+from lakebed.parquet.layout import find_layout
 from lakebed.parquet.old_calendar import MARK, tell_old_times
+from lakebed.parquet.placement import require_placed, require_pointers
 from lakebed.parquet.readiness import find_problems, tell_nulls
 from lakebed.parquet.statistics import FIRST_COLUMNS, count_nulls, find_range, summarize
 
 if TYPE_CHECKING:
     from lakebed.core.schema import Schema
+    from lakebed.parquet.layout import Layout
+    from lakebed.parquet.upgrade import Pointers
 
 # Whatever pyarrow has been seen to raise for bytes that are no footer: OSError, ArrowInvalid (a ValueError),
 # UnicodeDecodeError, OverflowError, IndexError and Arrow's own.
@@ -32,6 +35,7 @@ _NO_MEMORY = "std::bad_alloc"  # thrift tells it like any other complaint
 _SHOWN_CHARS = 200
 _DAY_MICROS = 86_400_000_000
 _MAX_INT64 = (1 << 63) - 1
+UNKNOWN_BYTES = _MAX_INT64  # the size of a file of which only the tail is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,19 +87,37 @@ def parse(tail: bytes, *, limits: ParseLimits = TRUSTED) -> pq.FileMetaData:
     except MemoryError:
         raise
     except PYARROW_ERRORS as exc:
-        if _NO_MEMORY in str(exc):
+        if is_out_of_memory(exc):
             raise MemoryError from exc
         raise _unparsable(exc) from exc
     return reader.metadata
 
 
-def inspect(tail: bytes, schema: Schema, *, wanted: Wanted = DEFAULT, limits: ParseLimits = TRUSTED) -> Inspection:
-    """Footer, statistics and obstacles of a file of ours; nothing but the tail is read."""
+def is_out_of_memory(exc: BaseException) -> bool:
+    return isinstance(exc, MemoryError) or _NO_MEMORY in str(exc)
+
+
+def inspect(
+    tail: bytes,
+    schema: Schema,
+    *,
+    wanted: Wanted = DEFAULT,
+    limits: ParseLimits = TRUSTED,
+    file_bytes: int = UNKNOWN_BYTES,
+    pointers: Pointers | None = None,
+) -> Inspection:
+    """Footer, statistics and obstacles of a file of ours; nothing but the tail is read.
+
+    With `file_bytes`, the size of the file, every column chunk is proven to be inside it, and what `pointers` name.
+    """
     metadata = parse(tail, limits=limits)
     try:
-        return _examine(metadata, tail, schema, wanted)
+        found = _examine(metadata, tail, schema, wanted, file_bytes)
+        if pointers is not None:
+            require_pointers(metadata, pointers, end=file_bytes - len(tail))
     except _LATE_ERRORS as exc:
         raise _unparsable(exc) from exc
+    return found
 
 
 def is_in_old_calendar(tail: bytes) -> bool:
@@ -103,12 +125,12 @@ def is_in_old_calendar(tail: bytes) -> bool:
     return MARK in tail and MARK in (parse(tail).metadata or {})
 
 
-def _examine(metadata: pq.FileMetaData, tail: bytes, schema: Schema, wanted: Wanted) -> Inspection:
+def _examine(metadata: pq.FileMetaData, tail: bytes, schema: Schema, wanted: Wanted, file_bytes: int) -> Inspection:
     rows = _require_rows(metadata)
     layout = find_layout(metadata, schema, meta=find_meta(tail))
+    require_placed(metadata, layout.flat, end=file_bytes - len(tail))
     always = wanted.always if wanted.event_time is None else wanted.always | {wanted.event_time}
     columns = summarize(metadata, layout, indexed=wanted.indexed, always=always, first=wanted.first)
-    _require_values(columns, layout, rows)
     return Inspection(
         footer=Footer(tail=tail, num_rows=rows, checksum=hashlib.sha256(tail).hexdigest()),
         columns=columns,
@@ -136,14 +158,6 @@ def _require_rows(metadata: pq.FileMetaData) -> int:
     if rows != metadata.num_rows:
         raise FooterRowsError(footer_rows=rows, registry_rows=metadata.num_rows, told_by="its file level")
     return rows
-
-
-def _require_values(columns: tuple[ColumnStatistics, ...], layout: Layout, rows: int) -> None:
-    """A column that does not repeat has one value per row, nulls included."""
-    for column in columns:
-        if column.value_count != rows and column.field_id not in layout.repeating:
-            message = f"the footer counts {rows} rows and {column.value_count} values of column {column.field_id}"
-            raise FooterCorruptError(message)
 
 
 def _null_problems(metadata: pq.FileMetaData, layout: Layout, columns: tuple[ColumnStatistics, ...]) -> tuple[str, ...]:

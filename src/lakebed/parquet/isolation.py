@@ -12,26 +12,33 @@ import time
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Self, TypeAlias
 
 import pyarrow as pa
 
-from lakebed.core.errors import LakebedError, LimitExceededError, UnavailableError, UnreadableFileError
+from lakebed.core.errors import FileChangedError, LakebedError, LimitExceededError, UnavailableError, UnreadableFileError
+from lakebed.core.files import Verify
 from lakebed.parquet import wire
 from lakebed.parquet.framing import TRAILER_BYTES
-from lakebed.parquet.inspect import DEFAULT, Inspection, ParseLimits, Wanted
+from lakebed.parquet.inspect import DEFAULT, UNKNOWN_BYTES, Inspection, ParseLimits, Wanted
 from lakebed.parquet.tail import MAX_FOOTER_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lakebed.core.schema import Schema
+
+ReadRange: TypeAlias = "Callable[[int, int], bytes]"
 
 _MIB = 1 << 20
 _CHUNK = 1 << 20
 _DYING_SECONDS = 1.0
-# -I keeps the working directory and PYTHONPATH out; so the places of our two packages are named.
-_BOOT = "import sys; sys.path += [p for p in sys.argv[1:] if p not in sys.path]; from lakebed.parquet.worker import main; main()"
+# -I keeps the working directory and PYTHONPATH out; so the places of our two packages are named, in front of what else is installed:
+# parent and worker must be of one version.
+_BOOT = (
+    "import sys; places = [n for n, p in enumerate(sys.path) if p.endswith('-packages')]; at = min(places, default=len(sys.path)); "
+    "sys.path[at:at] = sys.argv[1:]; from lakebed.parquet.worker import main; main()"
+)
 _ROOTS = (str(Path(__file__).parents[2]), str(Path(pa.__file__).parents[1]))
 _KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL")  # and so no credentials
 # The system's allocator honours the address limit; the others reserve far more than they use.
@@ -40,18 +47,24 @@ _ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignFile:
-    """A file somebody else wrote; `tail` as read_tail gave it."""
+    """A file that another program wrote; `tail` as read_tail gave it, `size_bytes` of the whole file."""
 
     path: str
     tail: bytes = field(repr=False)
+    size_bytes: int = UNKNOWN_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLimits:
-    """What one foreign file may cost. `seconds` begin when the worker is ready."""
+    """What one foreign file may cost. `seconds` begin when the worker is ready.
+
+    Where pages are decoded, `page_seconds` and `page_memory_bytes` stand in their place, and each megabyte adds a second.
+    """
 
     seconds: float = 2.0
     memory_bytes: int = 512 * _MIB
+    page_seconds: float = 120.0
+    page_memory_bytes: int = 2048 * _MIB
     footer_bytes: int = MAX_FOOTER_BYTES
     start_seconds: float = 30.0
     parse: ParseLimits = field(default=ParseLimits())
@@ -87,8 +100,10 @@ class _Outcome:
 class Inspector:
     """Keeps one worker alive and replaces it when a file has ended it; none is started before the first file."""
 
-    def __init__(self, schema: Schema, *, wanted: Wanted = DEFAULT, limits: WorkerLimits = _LIMITS) -> None:
-        job = wire.Job(schema=schema, wanted=wanted, parse=limits.parse, memory_bytes=limits.memory_bytes, seconds=limits.seconds)
+    def __init__(self, schema: Schema, *, wanted: Wanted = DEFAULT, limits: WorkerLimits = _LIMITS, verify: Verify = Verify.FOOTER) -> None:
+        self._decodes_pages = verify is Verify.PAGES
+        self._memory_bytes = limits.page_memory_bytes if self._decodes_pages else limits.memory_bytes
+        job = wire.Job(schema=schema, wanted=wanted, parse=limits.parse, memory_bytes=self._memory_bytes, decodes_pages=self._decodes_pages)
         self._job, self._limits = wire.encode_job(job), limits
         self._worker: _Worker | None = None
 
@@ -98,47 +113,83 @@ class Inspector:
     def __exit__(self, *_: object) -> None:
         self._stop()
 
-    def inspect(self, item: ForeignFile) -> Inspection | LakebedError:
+    def inspect(self, item: ForeignFile, *, read: ReadRange | None = None) -> Inspection | LakebedError:
+        """`read(offset, length)` gives bytes of the file, for pages to be decoded; what it raises is the answer."""
         if len(item.tail) > self._limits.footer_bytes + TRAILER_BYTES:
             return LimitExceededError(item.path, limit=f"{self._limits.footer_bytes} bytes of footer")
         is_fresh = self._worker is None
-        outcome = self._ask(item)
-        if outcome.is_doubtful and not is_fresh:
-            outcome = self._ask(item)  # only a fresh worker convicts
+        try:
+            outcome = self._ask(item, read)
+            if outcome.is_doubtful and not is_fresh:
+                outcome = self._ask(item, read)  # only a fresh worker convicts
+        except _ReadFailedError as exc:
+            self._stop()
+            return exc.error
         return _verdict(item.path, outcome.answer)
 
-    def _ask(self, item: ForeignFile) -> _Outcome:
+    def _ask(self, item: ForeignFile, read: ReadRange | None) -> _Outcome:
         worker = self._worker = self._worker or _Worker(self._job, self._limits.start_seconds)
-        reply = worker.exchange(item.tail, self._limits.seconds)
+        seconds = self._seconds_for(item)
+        deadline = time.monotonic() + seconds
+        reply = worker.exchange(wire.encode_file(item.tail, file_bytes=item.size_bytes, seconds=seconds), seconds)
+        while isinstance(reply, bytes) and (wanted := wire.find_range(reply)) is not None:
+            reply = worker.exchange(_read(read, item, wanted), deadline - time.monotonic())
         if reply is _End.TIMED_OUT:
             self._stop()
-            return _Outcome(answer=wire.OverLimit(limit=f"{self._limits.seconds:g} s of inspection"))
+            return _Outcome(answer=self._too_slow(seconds))
         if reply is _End.DIED:
-            return _Outcome(answer=self._explain(self._stop(grace_seconds=_DYING_SECONDS)), is_doubtful=True)
+            return _Outcome(answer=self._explain(self._stop(grace_seconds=_DYING_SECONDS), seconds), is_doubtful=True)
         answer = _decode(reply, item.tail)
         if isinstance(answer, wire.OverLimit) and answer.is_memory:
             self._stop()  # what a refused allocation leaves behind is nothing to build on
             return _Outcome(answer=answer, is_doubtful=True)
         return _Outcome(answer=answer)
 
-    def _explain(self, status: int) -> wire.Answer:
+    def _seconds_for(self, item: ForeignFile) -> float:
+        return self._limits.page_seconds + item.size_bytes / 1e6 if self._decodes_pages else self._limits.seconds
+
+    def _too_slow(self, seconds: float) -> wire.Answer:
+        return wire.OverLimit(limit=f"{seconds:.3g} s of {'decoding' if self._decodes_pages else 'inspection'}")
+
+    def _explain(self, status: int, seconds: float) -> wire.Answer:
         if status == -signal.SIGXCPU:
-            return wire.OverLimit(limit=f"{self._limits.seconds:g} s of inspection")
+            return self._too_slow(seconds)
         if status == -signal.SIGKILL:  # not ours: the kernel was out of memory
-            return wire.OverLimit(limit=f"{self._limits.memory_bytes // _MIB} MiB of memory")
-        return wire.Unreadable(reason=f"reading its footer crashes the reader ({_name(status)})")
+            return wire.OverLimit(limit=f"{self._memory_bytes // _MIB} MiB of memory")
+        doing = "decoding it" if self._decodes_pages else "reading its footer"
+        return wire.Unreadable(reason=f"{doing} crashes the reader ({_name(status)})")
 
     def _stop(self, *, grace_seconds: float = 0) -> int:
         worker, self._worker = self._worker, None
         return worker.stop(grace_seconds=grace_seconds) if worker is not None else 0
 
 
+class _ReadFailedError(Exception):
+    """The file could not be read for the worker, which now waits for bytes that never come."""
+
+    def __init__(self, error: LakebedError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _read(read: ReadRange | None, item: ForeignFile, wanted: wire.Range) -> bytes:
+    if read is None or wanted.length > wire.MAX_RANGE or wanted.offset + wanted.length > item.size_bytes:
+        raise _ReadFailedError(UnreadableFileError(item.path, reason="its pages confuse the reader"))
+    try:
+        found = read(wanted.offset, wanted.length)
+    except LakebedError as exc:
+        raise _ReadFailedError(exc) from exc
+    if len(found) != wanted.length:
+        raise _ReadFailedError(FileChangedError(item.path, reason="its size changed while it was read"))
+    return found
+
+
 def _verdict(path: str, answer: wire.Answer) -> Inspection | LakebedError:
     match answer:
         case Inspection():
             return answer
-        case wire.Unreadable(reason=reason):
-            return UnreadableFileError(path, reason=reason)
+        case wire.Unreadable(reason=reason, row_group=row_group, column=column):
+            return UnreadableFileError(path, reason=reason, row_group=row_group, column=column)
         case wire.OverLimit(limit=limit):
             return LimitExceededError(path, limit=limit)
 

@@ -44,6 +44,7 @@ class Layout:
     leaves: tuple[Leaf, ...]
     repeating: frozenset[int]  # field ids of the leaves in lists and maps
     required: tuple[Leaf, ...]  # those at the top, where a null can only be the column's own
+    flat: frozenset[int]  # numbers of the file's column chunks that hold one value per row
 
 
 # A table's files share one layout. The value holds the schema, so that no other can take over its id.
@@ -93,7 +94,15 @@ def lay_out(root: Node, schema: Schema) -> Layout:
     repeating = frozenset(leaf.field_id for leaf in ordered if leaf.repeats)
     required_ids = {field.field_id for field in schema.fields if field.required}
     required = tuple(leaf for leaf in ordered if leaf.field_id in required_ids)
-    return Layout(root=root, schema=schema, has_ids=has_ids, leaves=tuple(ordered), repeating=repeating, required=required)
+    return Layout(
+        root=root,
+        schema=schema,
+        has_ids=has_ids,
+        leaves=tuple(ordered),
+        repeating=repeating,
+        required=required,
+        flat=frozenset(_flat_columns(root.children)),
+    )
 
 
 def walk_nodes(nodes: tuple[Node, ...]) -> Iterator[Node]:
@@ -102,6 +111,16 @@ def walk_nodes(nodes: tuple[Node, ...]) -> Iterator[Node]:
         node = stack.pop()
         yield node
         stack.extend(reversed(node.children))
+
+
+def _flat_columns(nodes: tuple[Node, ...]) -> Iterator[int]:
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if not node.is_repeated:
+            stack.extend(node.children)
+            if node.column >= 0:
+                yield node.column
 
 
 def pair(nodes: tuple[Node, ...], fields: tuple[Field, ...], *, has_ids: bool) -> list[tuple[Node | None, Field | None]]:

@@ -10,7 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from lakebed.core.errors import LakebedError
+from lakebed.core.errors import LakebedError, UnreadableFileError
+from lakebed.core.files import Verify
 from lakebed.core.schema import walk
 from lakebed.core.transforms import resolve_transforms
 from lakebed.core.types import Primitive
@@ -58,7 +59,7 @@ class FileVerdict:
         return not self.problems
 
 
-def check_files(
+def check_files(  # noqa: PLR0913 - one keyword per choice
     storage: Storage,
     paths: Sequence[str],
     schema: Schema,
@@ -66,18 +67,19 @@ def check_files(
     *,
     event_time: int | None = None,
     adopt: bool = False,
+    verify: Verify = Verify.FOOTER,
     limits: WorkerLimits = _LIMITS,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[FileVerdict]:
-    """One verdict per path, in order. `adopt`: a file without any field ids is read by its column names."""
+    """One verdict per path, in order. `adopt`: a file without any field ids is read by its column names. `verify` says how much is read."""
     resolve_transforms(schema, partition_by)  # a wrong request is refused before the first file is opened
     wanted = Wanted(event_time=event_time, first=_EVERY_COLUMN, require_ids=not adopt)
     judge = partial(_judge, storage, schema=schema, partition_by=partition_by, event_time=event_time)
     verdicts: list[FileVerdict] = []
-    with Inspector(schema, wanted=wanted, limits=limits) as inspector:
+    with Inspector(schema, wanted=wanted, limits=limits, verify=verify) as inspector:
         for path in paths:
             looked = _look(storage, path)
-            verdicts.append(judge(looked, inspector.inspect(looked.file)) if isinstance(looked, _Looked) else looked)
+            verdicts.append(judge(looked, _inspect(storage, inspector, looked)) if isinstance(looked, _Looked) else looked)
             if progress is not None:
                 progress(len(verdicts), len(paths))
     return verdicts
@@ -111,7 +113,11 @@ def _look(storage: Storage, path: str) -> _Looked | FileVerdict:
         tail = read_tail(partial(storage.read_range, facts.path), facts.size_bytes, path=facts.path)
     except LakebedError as exc:
         return FileVerdict(path=path, problems=(_unreadable(exc),))
-    return _Looked(facts=facts, file=ForeignFile(path=facts.path, tail=tail))
+    return _Looked(facts=facts, file=ForeignFile(path=facts.path, tail=tail, size_bytes=facts.size_bytes))
+
+
+def _inspect(storage: Storage, inspector: Inspector, looked: _Looked) -> Inspection | LakebedError:
+    return inspector.inspect(looked.file, read=partial(storage.read_range, looked.facts.path))
 
 
 def _judge(
@@ -148,7 +154,8 @@ def _tell(sentence: str) -> Problem:
 
 
 def _unreadable(error: LakebedError) -> Problem:
-    return Problem(kind="unreadable", message=str(error), fix="write it again, below the warehouse")
+    column = error.column if isinstance(error, UnreadableFileError) else None
+    return Problem(kind="unreadable", column=column, message=str(error), fix="write it again, below the warehouse")
 
 
 def _path_only(path: str, columns: Sequence[ColumnStatistics], schema: Schema) -> Iterator[Problem]:

@@ -12,9 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakebed.core.errors import FileChangedError
+from lakebed.core.errors import FileChangedError, FileDamagedError
 from lakebed.parquet.inspect import PYARROW_ERRORS
+from lakebed.parquet.pages import Damage, find_damage
 from lakebed.parquet.row_hash import MODULUS, add_column, sum_rows, total
+from lakebed.parquet.tail import read_tail
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -148,8 +150,9 @@ def _read_bytes(storage: Storage, sources: Sequence[Source]) -> Iterator[bytes]:
 
 def _decode(source: Source, content: bytes) -> pa.Table:
     reader = pq.ParquetReader()
-    with _translated(source):
+    with _opening(source):
         reader.open(pa.BufferReader(content), pre_buffer=False)
+    with _decoding(source, pa.BufferReader(content)):
         return reader.read_all(use_threads=False)
 
 
@@ -170,8 +173,14 @@ def _join(tables: Sequence[pa.Table]) -> pa.Table:
 
 def _read_large(storage: Storage, source: Source, shape: Shape, portion_bytes: int) -> Iterator[Portion]:
     _require_size(source, storage.stat(source.path).size_bytes)
-    with storage.open_input(source.path) as opened, _translated(source):
-        file = pq.ParquetFile(opened)
+    with storage.open_input(source.path) as opened:
+        with _opening(source):
+            file = pq.ParquetFile(opened)
+        yield from _read_batches(source, opened, file, shape, portion_bytes)
+
+
+def _read_batches(source: Source, opened: BinaryIO, file: pq.ParquetFile, shape: Shape, portion_bytes: int) -> Iterator[Portion]:
+    with _decoding(source, opened):
         count = max(1, file.metadata.num_rows)
         raw = sum(file.metadata.row_group(n).total_byte_size for n in range(file.metadata.num_row_groups))
         for batch in file.iter_batches(batch_size=max(1, portion_bytes * count // max(raw, 1)), use_threads=False):
@@ -185,11 +194,32 @@ def _require_size(source: Source, found: int) -> None:
 
 
 @contextmanager
-def _translated(source: Source) -> Iterator[None]:
+def _opening(source: Source) -> Iterator[None]:
+    """The footer could be read when the file was registered."""
     try:
         yield
     except PYARROW_ERRORS as exc:
-        raise FileChangedError(source.path, reason=f"it cannot be read any more: {exc}") from exc
+        raise FileChangedError(source.path, reason=f"its footer cannot be read any more: {exc}") from exc
+
+
+@contextmanager
+def _decoding(source: Source, opened: Any) -> Iterator[None]:
+    """Pages are not read when a file is registered: they may have been damaged since then, or before."""
+    try:
+        yield
+    except PYARROW_ERRORS as exc:
+        damage = _locate(opened, source)
+        if damage is None:
+            raise FileDamagedError(source.path, reason=str(exc)) from exc
+        raise FileDamagedError(source.path, reason=str(damage), row_group=damage.row_group, column=damage.column) from exc
+
+
+def _locate(opened: Any, source: Source) -> Damage | None:
+    def read_range(offset: int, length: int) -> bytes:
+        opened.seek(offset)
+        return bytes(opened.read(length))
+
+    return find_damage(opened, read_tail(read_range, source.size_bytes, path=source.path))
 
 
 def _sum(rows: pa.Table, shape: Shape) -> RowSum:

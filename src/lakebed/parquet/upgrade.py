@@ -7,18 +7,23 @@ included, is copied as it lies.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from lakebed.core.errors import FooterRowsError
 from lakebed.core.files import Footer
-from lakebed.parquet.compact import I64, Reader, corrupt, encode_header, encode_integer, is_relative, refuse_truncated, require_end
+from lakebed.parquet.compact import I32, I64, Reader, corrupt, encode_header, encode_integer, is_relative, refuse_truncated, require_end
 from lakebed.parquet.editing import Edit, Field, apply_edits, put_integer
 from lakebed.parquet.framing import find_meta, frame
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 # FileMetaData, RowGroup and ColumnChunk, as the Parquet specification numbers their fields.
 _SCHEMA, _FILE_ROWS, _ROW_GROUPS = 2, 3, 4
-_GROUP_COLUMNS, _GROUP_ROWS = 1, 3
-_POINTERS = frozenset({4, 5, 6, 7})  # offset_index_offset, offset_index_length, column_index_offset, column_index_length
+_GROUP_COLUMNS, _GROUP_ROWS, _GROUP_SIZE = 1, 3, 6
+_INDEXES = {"offset index": (4, 5), "column index": (6, 7)}  # offset and length
+_POINTERS = frozenset(field_id for index in _INDEXES.values() for field_id in index)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +34,24 @@ class RowCounts:
     row_group_rows: int
 
 
+class Pointer(NamedTuple):
+    """A stretch of the file that a footer names; `column` is the number of a column chunk."""
+
+    what: str
+    row_group: int
+    column: int
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pointers:
+    """What pyarrow does not show of a footer: where page indexes are, and how many bytes each row group claims, where it says so."""
+
+    indexes: list[Pointer] = field(default_factory=list)
+    group_sizes: dict[int, int] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Survey:
     """One pass over all the metadata, which proves its form: its counts, and the edits that would change it."""
@@ -36,6 +59,7 @@ class _Survey:
     counts: RowCounts
     strip: list[Edit]
     set_rows: Edit
+    pointers: Pointers
 
 
 def upgrade_v1(blob: bytes, *, registry_rows: int | None) -> Footer:
@@ -51,6 +75,11 @@ def upgrade_v1(blob: bytes, *, registry_rows: int | None) -> Footer:
 def count_rows(meta: bytes) -> RowCounts:
     """Both counts; `meta` is proven to be one well-formed struct that every reader takes for the same."""
     return _survey(meta).counts
+
+
+def list_pointers(meta: bytes) -> Pointers:
+    """The pointers of a footer; its form is proven as by `count_rows`."""
+    return _survey(meta).pointers
 
 
 def strip_index_pointers(meta: bytes) -> bytes:
@@ -72,6 +101,7 @@ def _survey(meta: bytes) -> _Survey:
     reader = Reader(meta)
     fields: list[Field] = []
     strip: list[Edit] = []
+    pointers = Pointers()
     file_rows: int | None = None
     group_rows = 0
     for field_id, kind, start in reader.fields():
@@ -79,26 +109,29 @@ def _survey(meta: bytes) -> _Survey:
         if field_id == _FILE_ROWS:
             file_rows = _read_rows(reader, kind)
         elif field_id == _ROW_GROUPS:
-            group_rows = sum(_survey_group(reader, strip) for _ in reader.structs(kind))
+            group_rows = sum(_survey_group(reader, strip, pointers, number) for number in reader.structs(kind))
         else:
             reader.skip(kind)
         fields.append(Field(field_id, kind, start, value, reader.position))
     require_end(reader)
     _require_once([field.field_id for field in fields], _SCHEMA, _FILE_ROWS, _ROW_GROUPS)
     counts = RowCounts(file_rows=file_rows, row_group_rows=group_rows)
-    return _Survey(counts=counts, strip=strip, set_rows=_rows_edit(meta, fields, group_rows))
+    return _Survey(counts=counts, strip=strip, set_rows=_rows_edit(meta, fields, group_rows), pointers=pointers)
 
 
-def _survey_group(reader: Reader, strip: list[Edit]) -> int:
+def _survey_group(reader: Reader, strip: list[Edit], pointers: Pointers, number: int) -> int:
     seen: list[int] = []
     rows = 0
     for field_id, kind, _ in reader.fields():
         seen.append(field_id)
         if field_id == _GROUP_COLUMNS:
-            for _ in reader.structs(kind):
-                _survey_chunk(reader, strip)
+            for column in reader.structs(kind):
+                found = _survey_chunk(reader, strip)
+                pointers.indexes.extend(_indexes(found, number, column) if found else ())
         elif field_id == _GROUP_ROWS:
             rows = _read_rows(reader, kind)
+        elif field_id == _GROUP_SIZE:
+            pointers.group_sizes[number] = _read_number(reader, kind)
         else:
             reader.skip(kind)
     _require_once(seen, _GROUP_COLUMNS, _GROUP_ROWS)
@@ -107,19 +140,37 @@ def _survey_group(reader: Reader, strip: list[Edit]) -> int:
     return rows
 
 
-def _survey_chunk(reader: Reader, strip: list[Edit]) -> None:
+def _survey_chunk(reader: Reader, strip: list[Edit]) -> dict[int, int]:
+    """The numbers of the chunk's index pointers by field id."""
+    found: dict[int, int] = {}
     kept = 0
     is_cut = False
     for field_id, kind, start in reader.fields():
         value = reader.position
-        reader.skip(kind)
         if field_id in _POINTERS:
+            found[field_id] = _read_number(reader, kind)
             strip.append(Edit(start, reader.position, b""))
             is_cut = True
             continue
+        reader.skip(kind)
         if is_cut and is_relative(reader.buffer[start]):
             strip.append(Edit(start, value, encode_header(field_id, kind, previous=kept)))
         kept, is_cut = field_id, False
+    return found
+
+
+def _indexes(found: dict[int, int], row_group: int, column: int) -> Iterator[Pointer]:
+    for what, (offset, length) in _INDEXES.items():
+        if offset in found or length in found:
+            yield Pointer(what, row_group, column, found.get(offset, 0), found.get(length, 0))
+
+
+def _read_number(reader: Reader, kind: int) -> int:
+    """Zero for what is not a number: every reader passes over a field of another type."""
+    if kind in (I32, I64):
+        return reader.integer()
+    reader.skip(kind)
+    return 0
 
 
 def _read_rows(reader: Reader, kind: int) -> int:

@@ -6,6 +6,7 @@ The worker has read a stranger's bytes, so the parent believes no shape that it 
 from __future__ import annotations
 
 import json
+import struct
 from dataclasses import asdict, dataclass
 from typing import IO, Any
 
@@ -16,9 +17,13 @@ from lakebed.parquet.inspect import Inspection, ParseLimits, Wanted
 
 MAX_ANSWER = 16 << 20
 MAX_FRAME = MAX_ANSWER + 4  # with the count before it
+MAX_RANGE = 4 << 20
 READY = b'{"ready":true}'
 _COUNT_BYTES = 4
 _MAX_TEXT = 10_000
+_ASKS = b"?"  # no JSON begins so
+_RANGE = struct.Struct(">QQ")
+_FILE = struct.Struct(">Qd")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +34,22 @@ class Job:
     wanted: Wanted
     parse: ParseLimits
     memory_bytes: int
-    seconds: float
+    decodes_pages: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Bytes of the file that the worker asks for while it decodes pages."""
+
+    offset: int
+    length: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
     reason: str
+    row_group: int | None = None
+    column: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +96,7 @@ def encode_job(job: Job) -> bytes:
         "wanted": wanted,
         "parse": asdict(job.parse),
         "memory_bytes": job.memory_bytes,
-        "seconds": job.seconds,
+        "decodes_pages": job.decodes_pages,
     }
     return json.dumps(stored).encode()
 
@@ -94,8 +109,30 @@ def decode_job(payload: bytes) -> Job:
         wanted=Wanted(**wanted | {"indexed": frozenset(wanted["indexed"]), "always": frozenset(wanted["always"])}),
         parse=ParseLimits(**stored["parse"]),
         memory_bytes=stored["memory_bytes"],
-        seconds=stored["seconds"],
+        decodes_pages=stored["decodes_pages"],
     )
+
+
+def encode_file(tail: bytes, *, file_bytes: int, seconds: float) -> bytes:
+    """A file for the worker: its size, how long it may take, and its tail."""
+    return _FILE.pack(file_bytes, seconds) + tail
+
+
+def decode_file(payload: bytes) -> tuple[int, float, bytes]:
+    file_bytes, seconds = _FILE.unpack_from(payload)
+    return file_bytes, seconds, payload[_FILE.size :]
+
+
+def encode_range(wanted: Range) -> bytes:
+    return _ASKS + _RANGE.pack(wanted.offset, wanted.length)
+
+
+def find_range(reply: bytes) -> Range | None:
+    """What the worker asks for; None when the reply is its answer."""
+    if not reply.startswith(_ASKS) or len(reply) != len(_ASKS) + _RANGE.size:
+        return None
+    offset, length = _RANGE.unpack_from(reply, len(_ASKS))
+    return Range(offset=offset, length=length)
 
 
 def encode_answer(answer: Answer) -> bytes:
@@ -110,8 +147,8 @@ def encode_answer(answer: Answer) -> bytes:
                 "row_groups": answer.row_groups,
                 "event_range": answer.event_range,
             }
-        case Unreadable(reason=reason):
-            stored = {"unreadable": reason}
+        case Unreadable(reason=reason, row_group=row_group, column=column):
+            stored = {"unreadable": reason, "row_group": row_group, "column": column}
         case OverLimit(limit=limit, is_memory=is_memory):
             stored = {"limit": limit, "memory": is_memory}
     return json.dumps(stored).encode()
@@ -122,7 +159,12 @@ def decode_answer(payload: bytes, *, tail: bytes, checksum: str) -> Answer:
     try:
         stored = _require(json.loads(payload), dict)
         if "unreadable" in stored:
-            return Unreadable(reason=_text(stored["unreadable"]))
+            row_group, column = stored["row_group"], stored["column"]
+            return Unreadable(
+                reason=_text(stored["unreadable"]),
+                row_group=None if row_group is None else _count(row_group),
+                column=None if column is None else _text(column),
+            )
         if "limit" in stored:
             return OverLimit(limit=_text(stored["limit"]), is_memory=stored["memory"] is True)
         return _inspection_in(stored, Footer(tail=tail, num_rows=_count(stored["rows"]), checksum=checksum))

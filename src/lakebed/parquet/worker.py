@@ -5,19 +5,23 @@ Started by lakebed.parquet.isolation, never imported by the parent's own work.
 
 from __future__ import annotations
 
+import io
 import math
+import os
 import resource
 import sys
 from pathlib import Path
+from typing import IO
 
-from lakebed.core.errors import CorruptionError, FooterRowsError
+from lakebed.core.errors import CorruptionError, FooterCorruptError, FooterRowsError
 from lakebed.parquet import wire
 from lakebed.parquet.framing import TRAILER_BYTES, find_meta
-from lakebed.parquet.inspect import PYARROW_ERRORS, inspect
+from lakebed.parquet.inspect import PYARROW_ERRORS, Inspection, inspect
 from lakebed.parquet.layout import forget_layouts, walk_nodes
 from lakebed.parquet.nodes import decode_schema
+from lakebed.parquet.pages import find_damage
 from lakebed.parquet.readiness import find_problems
-from lakebed.parquet.upgrade import count_rows
+from lakebed.parquet.upgrade import list_pointers
 
 _STATM = Path("/proc/self/statm")
 _STANDARD_STREAMS = 3
@@ -31,9 +35,11 @@ def main() -> None:
     job = wire.decode_job(first)
     confine(job.memory_bytes)
     wire.write_frame(sink, wire.READY)
-    while (tail := wire.read_frame(source)) is not None:
-        _allow_cpu(job.seconds)
-        wire.write_frame(sink, _limited(wire.encode_answer(answer(tail, job))))
+    while (item := wire.read_frame(source)) is not None:
+        file_bytes, seconds, tail = wire.decode_file(item)
+        _allow_cpu(seconds)
+        file = _AskedFile(source, sink, file_bytes) if job.decodes_pages else None
+        wire.write_frame(sink, _limited(wire.encode_answer(answer(tail, job, file_bytes=file_bytes, file=file))))
         forget_layouts()  # one stranger's columns must not eat the memory of the next
         find_problems.cache_clear()
 
@@ -49,27 +55,73 @@ def confine(memory_bytes: int) -> None:
     _limit(resource.RLIMIT_NOFILE, _STANDARD_STREAMS)
 
 
-def answer(tail: bytes, job: wire.Job) -> wire.Answer:
-    """What `job` wants to know of one tail; the form is proven by our own walker before pyarrow looks."""
+def answer(tail: bytes, job: wire.Job, *, file_bytes: int, file: _AskedFile | None = None) -> wire.Answer:
+    """What `job` wants to know of one tail; the form is proven by our own walker before pyarrow looks. With `file`, its pages are decoded."""
     try:
-        return _refusal(tail, job) or inspect(tail, job.schema, wanted=job.wanted, limits=job.parse)
+        found = _refusal(tail, job) or _inspect(tail, job, file_bytes)
+        damage = find_damage(file, tail, limits=job.parse) if file is not None and isinstance(found, Inspection) else None
     except MemoryError:
         return wire.OverLimit(limit=f"{job.memory_bytes // _MIB} MiB of memory", is_memory=True)
     except FooterRowsError as exc:
         return wire.Unreadable(reason=f"its row groups hold {exc.footer_rows} rows, its file level says {exc.registry_rows}")
+    except FooterCorruptError as exc:
+        return wire.Unreadable(reason=str(exc), row_group=exc.row_group, column=exc.column)
     except CorruptionError as exc:
         return wire.Unreadable(reason=str(exc))
     except PYARROW_ERRORS as exc:
         return wire.Unreadable(reason=f"its footer contradicts itself ({type(exc).__name__})")
+    if damage is not None:
+        return wire.Unreadable(reason=f"it cannot be decoded: {damage}", row_group=damage.row_group, column=damage.column)
+    return found
+
+
+def _inspect(tail: bytes, job: wire.Job, file_bytes: int) -> Inspection:
+    pointers = list_pointers(find_meta(tail))
+    return inspect(tail, job.schema, wanted=job.wanted, limits=job.parse, file_bytes=file_bytes, pointers=pointers)
 
 
 def _refusal(tail: bytes, job: wire.Job) -> wire.Answer | None:
     meta = find_meta(tail)
-    count_rows(meta)
     if len(meta) + TRAILER_BYTES != len(tail):
         return wire.Unreadable(reason="its tail does not begin with the metadata")
     columns = sum(1 for _ in walk_nodes(decode_schema(meta).children))
     return wire.OverLimit(limit=f"{job.parse.container_items} columns") if columns > job.parse.container_items else None
+
+
+class _AskedFile(io.RawIOBase):
+    """The file whose tail is looked at, read through the parent: this process can open nothing itself."""
+
+    def __init__(self, source: IO[bytes], sink: IO[bytes], size_bytes: int) -> None:
+        super().__init__()
+        self._source, self._sink, self._size, self._position = source, sink, size_bytes, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        left = self._size - self._position
+        wanted = left if size < 0 else min(size, left)
+        parts = []
+        while wanted > 0 and (part := self._ask(min(wanted, wire.MAX_RANGE))):
+            parts.append(part)
+            wanted -= len(part)
+        return b"".join(parts)
+
+    def _ask(self, length: int) -> bytes:
+        wire.write_frame(self._sink, wire.encode_range(wire.Range(offset=self._position, length=length)))
+        part = wire.read_frame(self._source) or b""
+        self._position += len(part)
+        return part
 
 
 def _limited(payload: bytes) -> bytes:

@@ -21,6 +21,7 @@ from lakebed.core.errors.conflict import (
 )
 from lakebed.core.errors.corruption import (
     FileChangedError,
+    FileDamagedError,
     FooterCorruptError,
     FooterRowsError,
     ForeignCommitError,
@@ -90,6 +91,7 @@ __all__ = [
     "DefinitionRefusedError",
     "FileChangedError",
     "FileConflictError",
+    "FileDamagedError",
     "FileMissingError",
     "FooterCorruptError",
     "FooterNotFoundError",

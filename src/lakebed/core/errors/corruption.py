@@ -6,9 +6,13 @@ from lakebed.core.errors.families import CorruptionError
 
 
 class FooterCorruptError(CorruptionError):
-    """A stored footer is no Parquet metadata, or does not match its checksum."""
+    """A footer is no Parquet metadata, does not match its checksum, or points outside its file; then `row_group` and `column` say where."""
 
     code = "footer_corrupt"
+
+    def __init__(self, message: str, *, row_group: int | None = None, column: str | None = None) -> None:
+        super().__init__(message)
+        self.row_group, self.column = row_group, column
 
 
 class FooterRowsError(CorruptionError):
@@ -29,6 +33,18 @@ class FileChangedError(CorruptionError):
     def __init__(self, path: str, *, reason: str) -> None:
         super().__init__(f"{path!a} changed after it was written: {reason}")
         self.path, self.reason = path, reason
+
+
+class FileDamagedError(CorruptionError):
+    """Pages of a registered file cannot be decoded; `row_group` and `column` say which, where that is known."""
+
+    code = "file_damaged"
+
+    def __init__(self, path: str, *, reason: str, row_group: int | None = None, column: str | None = None) -> None:
+        super().__init__(
+            f"{path!a} cannot be decoded: {reason}; restore it from a backup, or retire its partition and write the rows again"
+        )
+        self.path, self.reason, self.row_group, self.column = path, reason, row_group, column
 
 
 class JournalGapError(CorruptionError):

@@ -64,13 +64,13 @@ class FileMissingError(RefusedError):
 
 
 class UnreadableFileError(RefusedError):
-    """A file is torn or is no Parquet; `path` names it."""
+    """A file is torn, damaged or is no Parquet; `row_group` and `column` say where, if one column chunk is at fault."""
 
     code = "unreadable_file"
 
-    def __init__(self, path: str, *, reason: str) -> None:
+    def __init__(self, path: str, *, reason: str, row_group: int | None = None, column: str | None = None) -> None:
         super().__init__(f"{path!a} cannot be registered: {reason}; write it again")
-        self.path, self.reason = path, reason
+        self.path, self.reason, self.row_group, self.column = path, reason, row_group, column
 
 
 class LimitExceededError(RefusedError):

@@ -1,0 +1,74 @@
+"""Which files of a run keep it from being rewritten: gone, changed, or with pages that cannot be decoded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lakebed.core.errors import FileChangedError, FileDamagedError, FileMissingError, LakebedError, UnavailableError, UnreadableFileError
+from lakebed.core.files import Verify
+from lakebed.parquet.inspect import Wanted
+from lakebed.parquet.isolation import ForeignFile, Inspector
+from lakebed.parquet.tail import read_tail
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakebed.compaction.planning import RunPlan
+    from lakebed.registry.view_sets import LiveFile
+    from lakebed.storage.access import Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamagedFile:
+    """A file that compaction leaves where it is, and why; `row_group` and `column` are known where pages are at fault."""
+
+    file_id: int
+    path: str
+    reason: str
+    code: str
+    row_group: int | None = None
+    column: str | None = None
+
+
+def find_damaged(storage: Storage, run: RunPlan) -> tuple[DamagedFile, ...]:
+    """Decode every Parquet file that the run rewrites, in the worker that may die of it, and say which cannot be read.
+
+    All of them, so that the next try has to leave out no other. Raises UnavailableError when the storage does not answer.
+    """
+    with Inspector(run.table.schema, wanted=Wanted(first=0, require_ids=False), verify=Verify.PAGES) as inspector:
+        return tuple(_find_all(storage, inspector, run))
+
+
+def _find_all(storage: Storage, inspector: Inspector, run: RunPlan) -> Iterator[DamagedFile]:
+    for file in run.rewriting:
+        error = _examine(storage, inspector, file) if file.file_type == "parquet" else None
+        if isinstance(error, UnavailableError):
+            raise error
+        if error is not None:
+            yield _tell(file, error)
+
+
+def _examine(storage: Storage, inspector: Inspector, file: LiveFile) -> LakebedError | None:
+    read = partial(storage.read_range, file.path)
+    try:
+        found = storage.stat(file.path).size_bytes
+        if found != file.size_bytes:
+            return FileChangedError(file.path, reason=f"it has {found} bytes, not the {file.size_bytes} it was registered with")
+        tail = read_tail(read, found, path=file.path)
+    except UnreadableFileError as exc:
+        return FileChangedError(file.path, reason=exc.reason)
+    except LakebedError as exc:
+        return exc
+    answer = inspector.inspect(ForeignFile(path=file.path, tail=tail, size_bytes=found), read=read)
+    if isinstance(answer, UnreadableFileError):
+        reason = answer.reason.removeprefix("it cannot be decoded: ")
+        return FileDamagedError(file.path, reason=reason, row_group=answer.row_group, column=answer.column)
+    # what takes more than the worker may have is not known to be damaged
+    return answer if isinstance(answer, UnavailableError | FileChangedError | FileMissingError) else None
+
+
+def _tell(file: LiveFile, error: LakebedError) -> DamagedFile:
+    where = (error.row_group, error.column) if isinstance(error, FileDamagedError) else (None, None)
+    return DamagedFile(file_id=file.file_id, path=file.path, reason=str(error), code=error.code, row_group=where[0], column=where[1])
