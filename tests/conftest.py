@@ -25,6 +25,7 @@ from lakebed.testing import FixedClock
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pyiceberg.catalog.sql import SqlCatalog
     from pyspark.sql import SparkSession
     from shells import Shell
 
@@ -214,6 +215,16 @@ def ice(lake: Lake) -> Iterator[IceLake]:
 
     with closing(open_ice(lake)) as opened:
         yield opened
+
+
+@pytest.fixture
+def stranger(ice: IceLake) -> Iterator[SqlCatalog]:
+    """PyIceberg's own catalog on the same rows: another program that writes."""
+    from ice import open_stranger  # noqa: PLC0415
+
+    catalog = open_stranger(ice.lake)
+    yield catalog
+    catalog.engine.dispose()
 
 
 @pytest.fixture

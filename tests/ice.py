@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable
 
 from builders import HOUR, LONG, ORDERS, START, TIMESTAMP, op_id, seal_pending, within, writing_path
 from lakebed.core.schema import Schema
 from lakebed.core.times import TimeRange
 from lakebed.core.types import Field, Primitive
-from lakebed.iceberg.catalog import LakeCatalog, open_catalog
+from lakebed.iceberg.catalog import CATALOG_NAME, LakeCatalog, open_catalog
 from lakebed.iceberg.committer import Committer
 from lakebed.iceberg.locations import from_uri
 from lakebed.iceberg.manifest_store import ManifestStore
@@ -165,6 +166,11 @@ def open_ice(lake: Lake) -> IceLake:
     """Another committer of the same lake, as another process would open it."""
     catalog = open_catalog(lake.registry, lake.storage)
     return IceLake(lake, catalog, Committer(lake.registry, lake.storage, catalog))
+
+
+def open_stranger(lake: Lake) -> SqlCatalog:
+    """PyIceberg's own catalog on the same rows."""
+    return SqlCatalog(CATALOG_NAME, uri=lake.registry.backend.catalog_url, warehouse=lake.storage.paths.root)
 
 
 def shop_rows(schema: Schema, number: int, *, country: str | None = "DE", day: int = 0, rows: int = ROWS) -> pa.Table:

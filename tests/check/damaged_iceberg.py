@@ -54,7 +54,22 @@ def a_truncated_manifest_list(lake: Patient) -> None:
 
 @found_by("iceberg_group")
 def a_group_that_the_registry_never_drew(lake: Patient) -> None:
-    rewrite(lake, lambda metadata: metadata["properties"].update({"lakebed.committed-group": "99"}))
+    def change(metadata: dict[str, Any]) -> None:
+        metadata["snapshots"][-1]["summary"]["lakebed.group"] = "99"
+        written = json.loads(metadata["properties"]["lakebed.written"])
+        written["properties"]["lakebed.committed-group"] = "99"
+        metadata["properties"] |= {"lakebed.committed-group": "99", "lakebed.written": json.dumps(written)}
+
+    rewrite(lake, change)
+
+
+@found_by("iceberg_foreign")
+def a_schema_that_another_program_made_current(lake: Patient) -> None:
+    def change(metadata: dict[str, Any]) -> None:
+        metadata["schemas"].append({**metadata["schemas"][0], "schema-id": 7})
+        metadata["current-schema-id"] = 7
+
+    rewrite(lake, change)
 
 
 @found_by("iceberg_files")

@@ -58,6 +58,7 @@ LEFT = {
     "a_file_deleted_though_a_kept_snapshot_needs_it": {"iceberg_needed"},
     "a_lost_statistics_file": {"iceberg_missing"},
     "a_pointer_to_nothing_of_a_table_that_only_the_catalog_knows": {"iceberg_missing"},
+    "a_schema_that_another_program_made_current": {"iceberg_foreign"},
     "an_impossible_value/sqlite": {"database_integrity"},
     "a_foreign_trigger": {"guard_unexpected"},
     "a_table_that_serves_no_version": {"table_incomplete"},

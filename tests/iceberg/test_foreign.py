@@ -6,30 +6,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from builders import ORDERS
 from ice import ROWS, SHOP, IceLake, shop_rows
 from lakebed.core.errors import ForeignCommitError, InvalidValueError
 from lakebed.core.names import TableName
-from lakebed.iceberg.catalog import CATALOG_NAME
 from lakebed.registry.lake_tables import require_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.table import Table
 
 RETURNS = TableName("shop", "returns")
-
-
-@pytest.fixture
-def stranger(ice: IceLake) -> Iterator[SqlCatalog]:
-    """PyIceberg's own catalog on the same rows: another program that writes."""
-    url = ice.lake.registry.backend.catalog_url
-    catalog = SqlCatalog(CATALOG_NAME, uri=url, warehouse=ice.lake.storage.paths.root)
-    yield catalog
-    catalog.engine.dispose()
 
 
 def _append(table: Table, number: int) -> None:

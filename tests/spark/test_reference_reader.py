@@ -10,7 +10,7 @@ import sys
 import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from reference_reader import PACKAGES
@@ -53,9 +53,8 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
         sink.shutdown(socket.SHUT_WR)
 
 
-@pytest.mark.maven
-@pytest.mark.timeout(600)
-def test_the_reference_implementation_agrees_after_every_operation(databases: Databases, tmp_path: Path) -> None:
+def run_on_both(script: str, databases: Databases, tmp_path: Path) -> list[dict[str, Any]]:
+    """What the script says of a lake on each database."""
     require_maven(PACKAGES)
     sqlite, postgres = databases.new("sqlite"), databases.new("postgresql")
     file = Path(sqlite.removeprefix("sqlite:///")).with_suffix(".iceberg.db")
@@ -66,12 +65,28 @@ def test_the_reference_implementation_agrees_after_every_operation(databases: Da
             {"url": postgres, "warehouse": str(tmp_path / "two"), "jdbc": f"jdbc:postgresql://127.0.0.1:{port}/{name}?user=postgres"},
         ]
         here = Path(__file__).parent
-        environment = {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{here.parent}"}
-        script = [sys.executable, str(here / "reference_reader.py"), json.dumps(places)]
-        done = subprocess.run(script, capture_output=True, text=True, check=False, timeout=580, env=environment)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")])}
+        call = [sys.executable, str(here / script), json.dumps(places)]
+        done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=580, env=environment)
     databases.drop(postgres)
     assert done.returncode == 0, done.stderr[-3000:]
-    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+@pytest.mark.maven
+@pytest.mark.timeout(600)
+def test_the_reference_implementation_agrees_after_every_operation(databases: Databases, tmp_path: Path) -> None:
+    said = run_on_both("reference_reader.py", databases, tmp_path)
+
     assert [line for line in said if not line["equal"]] == []
     assert len(said) == 2 * (STEPS * 4 - 2 + 1)
     assert sum(line["rows"] for line in said) > 0
+
+
+@pytest.mark.maven
+@pytest.mark.timeout(600)
+def test_branches_and_tags_of_spark_stay_and_what_is_lakebeds_alone_stops_the_table(databases: Databases, tmp_path: Path) -> None:
+    said = run_on_both("ref_writer.py", databases, tmp_path)
+
+    assert [line for line in said if not line["equal"]] == []
+    assert len(said) == 2 * (3 * 4 + 4 * 4 + 1 + 1)

@@ -7,13 +7,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from lakebed.core.orphans import Needed
+from lakebed.registry.foreign import list_tables_with_foreign
 from lakebed.registry.operations import finish_rollback, list_expired_operations, take_expired
 from lakebed.registry.temporary_files import BATCH, ORPHAN, Claim, claim_expired, finalize_deleted, release_failed, release_needed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakebed.core.orphans import Needed
     from lakebed.registry.engine import Registry
     from lakebed.storage.access import DeleteOutcome, Storage
 
@@ -99,9 +100,10 @@ class _Cleaning:
     freed: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     kept: int = 0
+    foreign: Needed | None = None
 
     def take(self, claim: Claim) -> None:
-        claim = self._without_needed(claim)
+        claim = self._hold_back(self._without_needed(claim))
         paths = [file.path for file in claim.files]
         chunks = [self.pool.submit(_delete, self.storage, paths[start : start + _CHUNK]) for start in range(0, len(paths), _CHUNK)]
         self.finalize()
@@ -115,6 +117,14 @@ class _Cleaning:
         needed = {path for path in orphans if self.needed.holds(path)}
         self.kept += release_needed(self.registry, claim, sorted(needed))
         return replace(claim, files=tuple(file for file in claim.files if file.path not in needed))
+
+    def _hold_back(self, claim: Claim) -> Claim:
+        """Without files that a kept snapshot of another program reaches: no group says that it needs them. They stay queued."""
+        if self.foreign is None:
+            self.foreign = _find_foreign_files(self.registry, self.storage)
+        held = {file.path for file in claim.files if self.foreign.holds(file.path)}
+        release_failed(self.registry, claim, sorted(held))
+        return replace(claim, files=tuple(file for file in claim.files if file.path not in held)) if held else claim
 
     def finalize(self) -> None:
         """Whatever was taken before: one transaction for each claim."""
@@ -140,3 +150,11 @@ def _delete(storage: Storage, paths: list[str]) -> list[DeleteOutcome]:
     outcomes = storage.delete(paths)
     storage.remove_empty_directories([outcome.path for outcome in outcomes if outcome.gone])
     return outcomes
+
+
+def _find_foreign_files(registry: Registry, storage: Storage) -> Needed:
+    if not (table_ids := list_tables_with_foreign(registry)):
+        return Needed()
+    from lakebed.iceberg.pins import find_foreign_files  # noqa: PLC0415 - Iceberg's library takes long to load, and is rarely needed here
+
+    return find_foreign_files(registry, storage, table_ids)

@@ -14,12 +14,14 @@ from lakebed.core.policies import KeptSnapshot, parse_retention, plan_expiry
 from lakebed.core.results import Rows
 from lakebed.core.times import from_micros, to_micros
 from lakebed.core.wishes import parse_wishes
+from lakebed.registry.foreign import FOREIGN, read_refs
 from lakebed.registry.lake_tables import require_table
 from lakebed.registry.runs import add_run, finish_run
 from lakebed.registry.wishes import change_wishes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
 
     from lakebed.registry.engine import Registry
 
@@ -48,10 +50,11 @@ def expire_snapshots(
 ) -> Expiry:
     """Expire the named snapshots, those older than an age, or (neither given) what the table's retention gives up.
 
-    The current snapshot and tagged ones stay: named, they are refused; found by age, they are passed over.
+    The current snapshot, tagged ones and what branches of other programs hold stay: named, they are refused; found by age, they are passed over.
     """
     kept = list_snapshots(registry, table)
-    going = _named(table, kept, snapshot_ids) if snapshot_ids else _found(registry, table, kept, older_than)
+    pinned = read_refs(registry, require_table(registry, TableName.parse(table)).table_id).pinned
+    going = _named(table, kept, snapshot_ids, pinned) if snapshot_ids else _found(registry, table, kept, older_than, pinned)
     chosen = Rows(SnapshotRow, (row for row in kept if row.snapshot_id in going))
     plan = Expiry(table=table, snapshots=chosen, kept=len(kept) - len(chosen), dry_run=dry_run)
     if dry_run or not chosen:
@@ -70,7 +73,13 @@ def _wish(registry: Registry, table: str, going: list[int], *, actor: str) -> in
     return run_id
 
 
-def _named(table: str, kept: Rows[SnapshotRow], wanted: Sequence[int]) -> frozenset[int]:
+def _say_kept(row: SnapshotRow) -> str:
+    if row.tags:
+        return f"is kept by the tag {row.tags}: take the tag off first (`lakebed snapshots tag` without a snapshot, or the program that made it)"
+    return "belongs to a branch of another program: drop the branch there first"
+
+
+def _named(table: str, kept: Rows[SnapshotRow], wanted: Sequence[int], pinned: AbstractSet[int]) -> frozenset[int]:
     known = {row.snapshot_id: row for row in kept}
     for snapshot_id in wanted:
         row = known.get(snapshot_id)
@@ -78,22 +87,24 @@ def _named(table: str, kept: Rows[SnapshotRow], wanted: Sequence[int]) -> frozen
             newest = kept[-1] if kept else None
             at = "" if newest is None else str(newest.committed_at)
             raise SnapshotNotFoundError(table, snapshot_id, nearest=None if newest is None else newest.snapshot_id, at=at)
-        if row.is_current or row.tags:
-            why = "is the current one" if row.is_current else f"is kept by the tag {row.tags}: take the tag off first"
+        if row.is_current or row.tags or snapshot_id in pinned:
+            why = "is the current one" if row.is_current else _say_kept(row)
             message = f"{table}: snapshot {snapshot_id} {why}; nothing was changed"
             raise InvalidValueError(message)
     return frozenset(wanted)
 
 
-def _found(registry: Registry, table: str, kept: Rows[SnapshotRow], older_than: timedelta | None) -> frozenset[int]:
+def _found(
+    registry: Registry, table: str, kept: Rows[SnapshotRow], older_than: timedelta | None, pinned: AbstractSet[int]
+) -> frozenset[int]:
     properties = require_table(registry, TableName.parse(table)).metadata.properties
     wishes = parse_wishes(properties)
-    protected = {*wishes.tags.values(), *wishes.branches.values(), *(row.snapshot_id for row in kept if row.is_current)}
+    protected = {*wishes.tags.values(), *wishes.branches.values(), *pinned, *(row.snapshot_id for row in kept if row.is_current)}
     if older_than is not None:
         if older_than < timedelta(0):
             message = f"{table}: an age is not negative, {older_than} is"
             raise InvalidValueError(message)
         cutoff = from_micros(registry.now()) - older_than
         return frozenset(row.snapshot_id for row in kept if row.committed_at < cutoff) - protected
-    history = [KeptSnapshot(snapshot_id=row.snapshot_id, at=to_micros(row.committed_at)) for row in kept]
+    history = [KeptSnapshot(snapshot_id=row.snapshot_id, at=to_micros(row.committed_at), is_foreign=row.trigger == FOREIGN) for row in kept]
     return frozenset(plan_expiry(history, parse_retention(properties), now=registry.now(), protected=protected))

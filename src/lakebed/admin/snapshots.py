@@ -13,11 +13,13 @@ from lakebed.core.policies import RETENTION, RETIRE_AFTER, SNAPSHOT, read_retent
 from lakebed.core.results import Rows
 from lakebed.core.times import from_micros
 from lakebed.core.wishes import WISHES, parse_wishes
+from lakebed.registry.foreign import read_refs
 from lakebed.registry.lake_tables import require_table, set_properties
 from lakebed.registry.snapshots import list_snapshots as list_kept
 from lakebed.registry.wishes import change_wishes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from lakebed.core.rows import TableSnapshots
@@ -31,7 +33,10 @@ _CHECKED = {SNAPSHOT: read_snapshot_policy, RETENTION: read_retention, RETIRE_AF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRow:
-    """One snapshot of one table; `tags` are the names that keep it."""
+    """One snapshot of one table; `tags` are the names that keep it, branches and tags of other programs too.
+
+    Its `trigger` is `foreign` when another program committed it.
+    """
 
     snapshot_id: int
     parent_id: int | None
@@ -52,19 +57,20 @@ class SnapshotRow:
 def list_snapshots(registry: Registry, table: str, *, expired: bool = False) -> Rows[SnapshotRow]:
     """The kept snapshots of a table, oldest first; on request those too that were expired."""
     found = require_table(registry, TableName.parse(table))
-    wishes = parse_wishes(found.metadata.properties)
+    named = {**parse_wishes(found.metadata.properties).tags, **read_refs(registry, found.table_id).refs}
     kept = list_kept(registry, found.table_id, expired=expired)
-    return Rows(SnapshotRow, [_row(snapshot, found, wishes) for snapshot in kept])
+    return Rows(SnapshotRow, [_row(snapshot, found, named) for snapshot in kept])
 
 
 def tag_snapshot(registry: Registry, table: str, tag: str, snapshot_id: int | None, *, actor: str | None = None) -> None:
     """Keep a snapshot under a name until the tag is taken off (None); the Iceberg table gets or loses the ref with its next commit."""
-    require_name("tag", tag)
     if tag == "main":
         message = f"{table}: main is the table itself: choose another name"
         raise InvalidValueError(message)
     found = require_table(registry, TableName.parse(table))
+    _require_own(registry, found, tag)
     if snapshot_id is not None:
+        require_name("tag", tag)
         _require_kept(registry, found, snapshot_id)
     with registry.write() as tx:
         write_down(tx, "tag_snapshot", {"table": table, "tag": tag, "snapshot_id": snapshot_id}, actor=actor, table_id=found.table_id)
@@ -99,6 +105,12 @@ def _with_tag(wishes: Wishes, tag: str, snapshot_id: int | None) -> Wishes:
     return replace(wishes, tags={**tags, tag: snapshot_id}, expire=tuple(s for s in wishes.expire if s != snapshot_id))
 
 
+def _require_own(registry: Registry, table: LakeTable, tag: str) -> None:
+    if tag in read_refs(registry, table.table_id).refs:
+        message = f"{table.name}: another program wrote the ref {tag}: choose another name, or drop it there; nothing was changed"
+        raise InvalidValueError(message)
+
+
 def _require_kept(registry: Registry, table: LakeTable, snapshot_id: int) -> None:
     kept = list_kept(registry, table.table_id)
     if snapshot_id not in {snapshot.snapshot_id for snapshot in kept}:
@@ -107,7 +119,7 @@ def _require_kept(registry: Registry, table: LakeTable, snapshot_id: int) -> Non
         raise SnapshotNotFoundError(str(table.name), snapshot_id, nearest=None if newest is None else newest.snapshot_id, at=at)
 
 
-def _row(snapshot: TableSnapshots, table: LakeTable, wishes: Wishes) -> SnapshotRow:
+def _row(snapshot: TableSnapshots, table: LakeTable, named: Mapping[str, int]) -> SnapshotRow:
     summary = json.loads(snapshot.summary)
     return SnapshotRow(
         snapshot_id=snapshot.snapshot_id,
@@ -118,7 +130,7 @@ def _row(snapshot: TableSnapshots, table: LakeTable, wishes: Wishes) -> Snapshot
         files=int(summary.get("total-data-files", 0)),
         added_files=int(summary.get("added-data-files", 0)),
         removed_files=int(summary.get("deleted-data-files", 0)),
-        tags=", ".join(sorted(name for name, kept in wishes.tags.items() if kept == snapshot.snapshot_id)),
+        tags=", ".join(sorted(name for name, kept in named.items() if kept == snapshot.snapshot_id)),
         is_current=snapshot.snapshot_id == table.row.current_snapshot_id,
         sequence_number=snapshot.sequence_number,
         group_no=snapshot.group_no,

@@ -6,14 +6,16 @@ looked at again when the pointer has moved.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.check.iceberg_tree import Entry, Tree, TreeError, read_pointers, read_tree
 from lakebed.check.scan import Pass, Rule
+from lakebed.core.errors import FileMissingError, PathRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from lakebed.check.report import Finding
     from lakebed.check.scan import Scan
@@ -25,12 +27,15 @@ FILES = Rule(name="iceberg_files", invariant="I2")
 TOTALS = Rule(name="iceberg_totals", invariant="I2")
 HISTORY = Rule(name="iceberg_history", invariant="I5")
 NEEDED = Rule(name="iceberg_needed", invariant="I3")
+FOREIGN = Rule(name="iceberg_foreign", invariant="I8")
 
-_TABLES = "SELECT id, last_group, committed_group FROM tables WHERE dropped_at IS NULL AND state = 'ok' ORDER BY id"
+_TABLES = "SELECT id, last_group, committed_group, state FROM tables WHERE dropped_at IS NULL ORDER BY id"
+_STOP = "SELECT value FROM astha_state WHERE key = :key"
 _AT_GROUP = """SELECT file_path, row_count, file_size FROM table_files
 WHERE table_id = :id AND added_group <= :g AND (removed_group IS NULL OR removed_group > :g)"""
 _KNOWN = "SELECT file_path FROM table_files WHERE table_id = :id AND id >= (:id << 40) AND id < ((:id + 1) << 40)"
 _SNAPSHOTS = "SELECT snapshot_id FROM table_snapshots WHERE table_id = :id AND expired_at IS NULL"
+_NO_SNAPSHOT = -1  # what Java writes for none
 _ATTEMPTS = 5
 _SHOWN = 3
 _REFRESH = "run `lakebed repair` to make Iceberg follow the registry again"
@@ -42,6 +47,7 @@ class _Table:
     name: str
     last_group: int
     committed_group: int
+    state: str
 
 
 def find_drift(scan: Scan) -> Iterator[Finding]:
@@ -70,12 +76,18 @@ def _judge(scan: Scan, table: _Table, location: str | None) -> list[Finding]:
 
 def _list_tables(scan: Scan) -> dict[int, _Table]:
     return {
-        row[0]: _Table(table_id=row[0], name=scan.names.get(row[0], f"table {row[0]}"), last_group=row[1], committed_group=row[2])
+        row[0]: _Table(
+            table_id=row[0], name=scan.names.get(row[0], f"table {row[0]}"), last_group=row[1], committed_group=row[2], state=row[3]
+        )
         for row in scan.query(_TABLES, None)
     }
 
 
 def _examine(scan: Scan, table: _Table, location: str | None) -> Iterator[Finding]:
+    stopped = _find_stop(scan, table)
+    if stopped or table.state != "ok":  # what else is wrong shows when a person has decided; a parked lane has a rule of its own
+        yield from stopped
+        return
     if location is None:
         if table.committed_group:
             message = f"the registry says that Iceberg reached group {table.committed_group}, but the catalog names no metadata: {_REFRESH}"
@@ -86,6 +98,9 @@ def _examine(scan: Scan, table: _Table, location: str | None) -> Iterator[Findin
     except TreeError as exc:
         yield POINTER.broken(table.name, exc.location, f"the catalog names this metadata file, but {exc.reason}: {_REFRESH}")
         return
+    if changed := list_changed(tree.metadata):
+        yield _foreign(table.name, tree.location, changed)
+        return
     yield from _check_group(table, tree)
     yield from _check_history(scan, table, tree)
     try:
@@ -94,6 +109,53 @@ def _examine(scan: Scan, table: _Table, location: str | None) -> Iterator[Findin
         sum(1 for _ in tree.list_reachable())
     except TreeError as exc:
         yield TREE.broken(table.name, exc.location, f"a kept snapshot names this file, but {exc.reason}: {_REFRESH}")
+
+
+def _find_stop(scan: Scan, table: _Table) -> list[Finding]:
+    rows = scan.query(_STOP, {"key": f"foreign_commit/{table.table_id}"})
+    facts = [json.loads(row[0]) for row in rows]
+    return [_foreign(table.name, fact["location"], fact["changed"]) for fact in facts]
+
+
+def _foreign(name: str, location: str, changed: Sequence[str]) -> Finding:
+    discard = f"`lakebed repair {name} --how discard_foreign --execute` goes back to what Lakebed wrote"
+    adopt = f"`lakebed repair {name} --how adopt_foreign --execute` registers the files that it added, "
+    rebuild = f"`lakebed repair {name} --how rebuild --execute` makes the Iceberg table again from the registry"
+    remedy = rebuild if "format version" in changed else (adopt if list(changed) == ["main"] else "") + discard
+    what = ", ".join(changed) or "metadata"
+    return FOREIGN.broken(name, location, f"another program changed the table's {what}, so no snapshot is published: {remedy}")
+
+
+def list_changed(metadata: dict[str, Any]) -> list[str]:
+    """What differs from what Lakebed recorded in the table when it committed last; the current snapshot must be ours in any case."""
+    properties = metadata.get("properties", {})
+    current = metadata.get("current-snapshot-id")
+    main = next((s for s in metadata.get("snapshots", []) if s["snapshot-id"] == current), None)
+    is_ours = main is None or "lakebed.commit-id" in main.get("summary", {})
+    recorded = _read_written(properties, was_there=main is not None and "lakebed.format" in main.get("summary", {}))
+    own = {key: value for key, value in properties.items() if key.startswith("lakebed.") and key != "lakebed.written"}
+    found = {
+        "uuid": ("uuid", metadata.get("table-uuid")),
+        "location": ("location", metadata.get("location")),
+        "schema-id": ("schema", metadata.get("current-schema-id")),
+        "spec-id": ("partition spec", metadata.get("default-spec-id")),
+        "sort-order-id": ("sort order", metadata.get("default-sort-order-id")),
+        "main": ("main", None if current == _NO_SNAPSHOT else current),
+        "properties": ("lakebed.* properties", own),
+    }
+    changed = [name for key, (name, value) in found.items() if key in recorded and recorded[key] != value]
+    return changed if is_ours or "main" in changed else [*changed, "main"]
+
+
+def _read_written(properties: dict[str, str], *, was_there: bool) -> dict[str, Any]:
+    """What was recorded; a table that an earlier version committed last has no such property."""
+    try:
+        recorded = json.loads(properties.get("lakebed.written", "null"))
+    except ValueError:
+        recorded, was_there = None, True
+    if isinstance(recorded, dict):
+        return recorded
+    return {"properties": None} if was_there else {}
 
 
 def _check_group(table: _Table, tree: Tree) -> Iterator[Finding]:
@@ -108,12 +170,10 @@ def _check_group(table: _Table, tree: Tree) -> Iterator[Finding]:
 def _check_history(scan: Scan, table: _Table, tree: Tree) -> Iterator[Finding]:
     """Ids of commits once, sequence numbers rising with time, and the registry's list the same as the table's."""
     snapshots = sorted(tree.snapshots, key=lambda s: s["sequence-number"])
-    commits = [s["summary"].get("lakebed.commit-id") for s in snapshots]
+    commits = [s["summary"]["lakebed.commit-id"] for s in snapshots if _is_ours(s)]
     numbers = [s["sequence-number"] for s in snapshots]
-    if len(set(commits)) != len(commits) or None in commits:
-        yield HISTORY.broken(
-            table.name, tree.location, "a commit occurs twice, or a snapshot is not Lakebed's own: repair offers to adopt it"
-        )
+    if len(set(commits)) != len(commits):
+        yield HISTORY.broken(table.name, tree.location, f"a commit occurs twice: {_REFRESH}")
     if len(set(numbers)) != len(numbers) or [s["timestamp-ms"] for s in snapshots] != sorted(s["timestamp-ms"] for s in snapshots):
         yield HISTORY.broken(table.name, tree.location, f"sequence numbers do not rise with the snapshots' times: {_REFRESH}")
     known = {row[0] for row in scan.query(_SNAPSHOTS, {"id": table.table_id})}
@@ -160,9 +220,26 @@ def _check_needed(scan: Scan, table: _Table, tree: Tree) -> Iterator[Finding]:
     """No file of a kept snapshot may have been deleted: its row goes in the transaction that finalizes the deletion."""
     known = {row[0] for row in scan.query(_KNOWN, {"id": table.table_id})}
     for snapshot in tree.snapshots:
-        for path in sorted(tree.files_of(snapshot).keys() - known)[:_SHOWN]:
+        lost = tree.files_of(snapshot).keys() - known
+        if not _is_ours(snapshot):  # its own files have no row, but they must be there
+            lost = {path for path in lost if not _exists(scan, path)}
+        for path in sorted(lost)[:_SHOWN]:
             message = f"snapshot {snapshot['snapshot-id']} still needs this file, but its deletion is final: expire the snapshot"
             yield NEEDED.broken(table.name, path, message)
 
 
-LONG_PASSES = (Pass(rules=(POINTER, TREE, GROUP, FILES, TOTALS, HISTORY, NEEDED), over="tables", find=find_drift),)
+def _is_ours(snapshot: dict[str, Any]) -> bool:
+    return "lakebed.commit-id" in snapshot.get("summary", {})
+
+
+def _exists(scan: Scan, path: str) -> bool:
+    try:
+        scan.require_storage().stat(path)
+    except FileMissingError:
+        return False
+    except PathRefusedError:
+        return True  # not in the warehouse: nothing of ours deletes it
+    return True
+
+
+LONG_PASSES = (Pass(rules=(POINTER, TREE, GROUP, FILES, TOTALS, HISTORY, NEEDED, FOREIGN), over="tables", find=find_drift),)

@@ -25,15 +25,17 @@ from lakebed.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from lakebed.core.events import Event
+    from lakebed.core.errors import LakebedError
+    from lakebed.core.events import Component, Event
     from lakebed.core.rows import Row
     from lakebed.lake import Lake
+    from lakebed.registry.deliveries import Standing
 
 astha = typer.Typer(help="Delivery of changes to the components.", no_args_is_help=True)
 
-_LANES = ("table", "component", "behind", "needs_refresh", "parked")
+_LANES = ("table", "component", "behind", "needs_refresh", "parked", "reason")
 _LETTERS = ("at", "component", "table", "seq", "attempts", "resolved", "error")
 _CHANGES = ("at", "table", "seq", "registry_table", "operation", "what")
 _FOLLOW_S = 1.0  # Astha's own sweep is as slow
@@ -46,15 +48,17 @@ def status(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, as_json: As
     Example: lakebed astha status
     """
     from lakebed.registry.deliveries import read_standing  # noqa: PLC0415 - after the registry is there
+    from lakebed.registry.foreign import list_stops  # noqa: PLC0415
     from lakebed.registry.leases import find_holder  # noqa: PLC0415
 
     with opened(registry, warehouse) as lake:
         standing, holder = read_standing(lake.registry), find_holder(lake.registry, "astha")
-        names = _names(lake)
+        stops, names = list_stops(lake.registry), _names(lake)
     lanes = [
         {
             "table": names[table_id], "component": str(component), "behind": standing.ends.get(table_id, 0) - cursor.seq,
             "needs_refresh": cursor.needs_refresh, "parked": (component, table_id) in standing.parked,
+            "reason": _say_why(component, table_id, standing, stops),
         }
         for (component, table_id), cursor in sorted(standing.cursors.items(), key=lambda item: (item[0][1], item[0][0]))
         if table_id in names
@@ -64,6 +68,14 @@ def status(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, as_json: As
         return
     out().print(f"run by {holder}" if holder else "nobody runs the components: keep a lake open, or `lakebed serve`")
     print_table(_LANES, lanes, empty="no component has looked at a table yet")
+
+
+def _say_why(component: Component, table_id: int, standing: Standing, stops: Mapping[int, LakebedError]) -> str:
+    """Why a lane waits for a person; empty where it does not."""
+    if component == "iceberg_updater" and table_id in stops:
+        return f"{stops[table_id].code}: {stops[table_id]}"
+    parked = standing.parked.get((component, table_id))
+    return "" if parked is None else parked.error
 
 
 @astha.command("tail")

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from lakebed.registry.publish import Published
     from lakebed.storage.access import Storage
 
+COMBINE = "combine"  # the kind of a merge that makes other rows, stored: never rename
+
 
 def never() -> bool:
     return False
@@ -70,7 +72,7 @@ def swap(
     None when it was cancelled, with nothing left. After an unknown outcome nothing is touched: recovery decides later.
     """
     began = time.monotonic()
-    with staging(registry, storage, run.table, kind=kind, lease_us=lease_us) as work:
+    with staging(registry, storage, run.table, kind=COMBINE if run.combines else kind, lease_us=lease_us) as work:
         written: Sequence[CapturedFile] = ()
         if run.rewriting:
             done = engine.rewrite(Order(run=run, operation=work.operation, directory=work.directory), cancelled=cancelled)

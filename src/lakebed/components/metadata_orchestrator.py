@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from lakebed.core.errors import BackPressureError
 from lakebed.core.events import SUBSCRIPTIONS, Component
 from lakebed.core.rows import TableMetadata, Tables
+from lakebed.registry.foreign import require_not_stopped
 from lakebed.registry.lake_tables import find_row
 from lakebed.registry.sealing import read_mark
 from lakebed.registry.waiting import find_committed, read_backlog, timed_out
@@ -61,11 +63,12 @@ class MetadataOrchestrator:
             committed, snapshot_id = find_committed(self._registry, table_id)
             if committed >= group:
                 return snapshot_id
+            require_not_stopped(self._registry, table_id)
             left = deadline - time.monotonic()
             if left <= 0:
                 raise timed_out(self._registry, table_id, group, timeout_s=timeout_s)
             with self._changed:
-                self._changed.wait_for(lambda: self._is_committed(table_id, group), timeout=min(left, _LOOK_S))
+                self._changed.wait_for(partial(self._is_decided, table_id, group, known), timeout=min(left, _LOOK_S))
 
     def admit(self, table_id: int, *, timeout_s: float) -> None:
         """Hold an insert back while too many groups wait for Iceberg; refuse it, with nothing written, when they still do."""
@@ -87,9 +90,10 @@ class MetadataOrchestrator:
             return 0
         return read_backlog(self._registry, table_id)  # the events may be late: the registry decides
 
-    def _is_committed(self, table_id: int, group: int) -> bool:
+    def _is_decided(self, table_id: int, group: int, before: Tables | None) -> bool:
+        """Committed, or the table's state has changed: it may be stopped now."""
         known = self._rows.get(table_id)
-        return known is not None and known.committed_group >= group
+        return known is not None and (known.committed_group >= group or (before is not None and known.state != before.state))
 
     def _remember(self, row: Tables) -> None:
         with self._changed:

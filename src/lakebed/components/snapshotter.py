@@ -22,6 +22,7 @@ from lakebed.core.policies import (
 from lakebed.core.rows import TableFiles, TableMetadata, TableSnapshots
 from lakebed.core.times import to_micros
 from lakebed.core.wishes import Wishes, parse_wishes
+from lakebed.registry.foreign import FOREIGN, read_refs
 from lakebed.registry.sealing import read_mark, read_pending, seal_table
 from lakebed.registry.snapshots import list_snapshots
 from lakebed.registry.wishes import change_wishes, read_properties
@@ -140,7 +141,8 @@ class Snapshotter:
             if now - state.planned_at < _PLAN_EVERY_US:
                 return
             state.planned_at = now
-            protected = {*state.wishes.tags.values(), *state.wishes.branches.values()}
+            pinned = read_refs(self._registry, table_id).pinned
+            protected = {*state.wishes.tags.values(), *state.wishes.branches.values(), *pinned}
             gone = plan_expiry(list(state.snapshots.values()), state.retention, now=now, protected=protected)
             kept = frozenset(state.snapshots)
         if gone:
@@ -191,4 +193,4 @@ def _remember(state: _Table, operation: Operation, snapshot: TableSnapshots) -> 
 
 
 def _kept(snapshot: TableSnapshots) -> KeptSnapshot:
-    return KeptSnapshot(snapshot_id=snapshot.snapshot_id, at=snapshot.timestamp_ms * 1000)
+    return KeptSnapshot(snapshot_id=snapshot.snapshot_id, at=snapshot.timestamp_ms * 1000, is_foreign=snapshot.trigger == FOREIGN)

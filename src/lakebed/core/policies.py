@@ -86,22 +86,28 @@ class Retention:
 class KeptSnapshot:
     snapshot_id: int
     at: int  # microseconds
+    is_foreign: bool = False
 
 
 def plan_expiry(
     snapshots: Sequence[KeptSnapshot], retention: Retention, *, now: int, protected: AbstractSet[int] = frozenset()
 ) -> tuple[int, ...]:
-    """The snapshots that may go, oldest first. The newest always stays, and so do the protected (tags, branches)."""
-    ordered = sorted(snapshots, key=lambda s: (s.at, s.snapshot_id))
+    """The snapshots that may go, oldest first. The newest always stays, and so do the protected (tags, branches).
+
+    Those of other programs take no other's place: one that no ref leads to goes when it is older than anything that is kept for its age.
+    """
+    longest_us = max(retention.all_s, retention.hourly_s, retention.daily_s, retention.least_age_s) * _SECOND_US
+    loose = tuple(s.snapshot_id for s in snapshots if s.is_foreign and s.snapshot_id not in protected and now - s.at >= longest_us)
+    ordered = sorted((s for s in snapshots if not s.is_foreign), key=lambda s: (s.at, s.snapshot_id))
     if not ordered:
-        return ()
+        return loose
     keep = {ordered[-1].snapshot_id, *protected}
     keep |= {s.snapshot_id for s in ordered if now - s.at < retention.least_age_s * _SECOND_US}
     recent = [s for s in ordered if now - s.at < retention.all_s * _SECOND_US]
     keep |= {s.snapshot_id for s in recent[-retention.all_most :]} if retention.all_most else set()
     keep |= _last_of_each(ordered, _HOUR_US, now=now, within_us=retention.hourly_s * _SECOND_US)
     keep |= _last_of_each(ordered, _DAY_US, now=now, within_us=retention.daily_s * _SECOND_US)
-    return tuple(s.snapshot_id for s in ordered if s.snapshot_id not in keep)
+    return (*loose, *(s.snapshot_id for s in ordered if s.snapshot_id not in keep))
 
 
 def _last_of_each(ordered: Sequence[KeptSnapshot], unit_us: int, *, now: int, within_us: float) -> set[int]:

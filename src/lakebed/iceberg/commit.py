@@ -10,7 +10,7 @@ from lakebed.core.errors import IcebergDriftError
 from lakebed.core.names import GLOBAL_INSTANCE
 from lakebed.iceberg.locations import from_uri, new_uuid
 from lakebed.iceberg.manifests import DELETED, EXISTING, ManifestFormat, added_entry, describe_manifest, encode_list, with_status
-from lakebed.iceberg.metadata import COMMIT_ID, GROUP, make_snapshot, summary_of
+from lakebed.iceberg.metadata import COMMIT_ID, FORMAT, FORMAT_WRITTEN, GROUP, make_snapshot, summary_of
 from lakebed.iceberg.schemas import INSTANCE_COLUMN
 from lakebed.registry.serving import SCHEMA_VERSION
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lakebed.iceberg.manifests import Entry, Manifest
 
 MOST_ADDED = 10_000  # entries in one new manifest
-_REWRITES = frozenset({"merge", "compact"})  # operations that keep the rows as they are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +43,11 @@ DEFAULT_LIMITS = MergeLimits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a table gains and loses; `kinds` are those of the operations that wrote the gained files."""
+    """What a table gains and loses; `is_rewrite` when all that led there is known to have kept the rows as they are."""
 
     added: tuple[DataFile, ...] = ()
     removed: frozenset[str] = frozenset()  # locations
-    kinds: frozenset[str] = frozenset()
+    is_rewrite: bool = False
     group: int = 0
     schema_version: int = 1  # of the registry: Iceberg numbers its schemas by itself
 
@@ -120,8 +119,7 @@ def choose_operation(change: Change, *, added_rows: int, removed_rows: int) -> s
         return "append"
     if not change.added:
         return "delete"
-    is_rewrite = bool(change.kinds) and change.kinds <= _REWRITES and added_rows == removed_rows
-    return "replace" if is_rewrite else "overwrite"
+    return "replace" if change.is_rewrite and added_rows == removed_rows else "overwrite"
 
 
 @dataclass(slots=True)
@@ -240,7 +238,8 @@ class SnapshotWriter:
             "total-equality-deletes": 0,
         }
         told = {key: str(value) for key, value in numbers.items() if value} | {key: str(value) for key, value in totals.items()}
-        return {**told, GROUP: str(change.group), COMMIT_ID: self.commit_id, SCHEMA_VERSION: str(change.schema_version)}
+        ours = {GROUP: str(change.group), COMMIT_ID: self.commit_id, SCHEMA_VERSION: str(change.schema_version), FORMAT: FORMAT_WRITTEN}
+        return {**told, **ours}
 
 
 def _live_paths(entries: Iterable[Entry]) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import (
@@ -16,7 +17,6 @@ from lakebed.core.errors import (
     FileMissingError,
     ForeignCommitError,
     IcebergDriftError,
-    InvalidValueError,
     LakebedError,
     LeaseLostError,
     OutcomeUnknownError,
@@ -24,11 +24,12 @@ from lakebed.core.errors import (
 from lakebed.core.names import TableName
 from lakebed.iceberg.commit import DEFAULT_LIMITS, Change, MergeLimits, SnapshotWriter, Written
 from lakebed.iceberg.data_files import FileWriter
-from lakebed.iceberg.foreign import adopt_files, find_last_ours, rewind
-from lakebed.iceberg.locations import MetadataFiles, from_uri, parse_version, to_uri
+from lakebed.iceberg.foreign import adopt_files, list_added, list_old_tags, name_tag, rewind
+from lakebed.iceberg.locations import MetadataFiles, parse_version, to_uri
 from lakebed.iceberg.manifest_store import ManifestStore
-from lakebed.iceberg.metadata import add_snapshot, apply_wishes, evolve, is_ours, read_group, succeed
+from lakebed.iceberg.metadata import add_snapshot, evolve, is_ours, read_group, succeed
 from lakebed.iceberg.opening import Base, TableOpener
+from lakebed.iceberg.ownership import complete, list_changes
 from lakebed.iceberg.partitions import make_partitioning
 from lakebed.iceberg.results import Advanced, Verified, describe_commit
 from lakebed.iceberg.settling import Settler
@@ -36,11 +37,13 @@ from lakebed.iceberg.state import TableState, read_state, read_whole
 from lakebed.iceberg.sweeping import list_leftovers, list_reachable, read_root
 from lakebed.parquet.layout import LayoutFinder
 from lakebed.registry.footers import load_footers
+from lakebed.registry.foreign import clear_stop, list_tables_with_foreign, record_stop
 from lakebed.registry.groups import list_files_at_group
 from lakebed.registry.lake_tables import find_row
 from lakebed.registry.leases import require_epoch
 from lakebed.registry.retire import DEFAULT_GRACE_US
-from lakebed.registry.snapshots import list_queued, set_state, sum_at_group
+from lakebed.registry.snapshots import list_queued, sum_at_group
+from lakebed.registry.wishes import change_wishes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,6 +109,8 @@ class Committer:
             except ForeignCommitError:
                 raise
             except _BROKEN as exc:
+                if table_id in list_tables_with_foreign(self.registry):
+                    raise  # a new table would give up what other programs keep in this one: a person decides
                 logger.warning("iceberg table rebuilt", extra={"action": "rebuild", "table_id": table_id, "reason": str(exc)})
                 return self._rebuild(table_id, owned)
             return self._resync(table_id, owned) or done
@@ -132,38 +137,42 @@ class Committer:
         return (0, ()) if base is None else (parse_version(base.location), tuple(s.snapshot_id for s in base.metadata.snapshots))
 
     def discard_foreign(self, table_id: int) -> Advanced | None:
-        """Go back to our last snapshot and on from there; what another program committed stays as a tag `foreign-<id>`."""
+        """Go back to what we wrote and on from there; a snapshot that another program made current stays as a tag `foreign-<id>`."""
         with self._owning(table_id) as owned:
             base = self._open(table_id, owned)
-            state = None if base is None else read_state(self.registry, self.storage.paths, table_id, since=None)
-            if base is None or state is None:
+            if base is None:
                 return None
-            if not is_ours(base.metadata):
-                now_ms = self.registry.now() // 1000
-                rewound = evolve(rewind(base.metadata, now_ms=now_ms), state.wanted)
-                self._swap(state, base, rewound, self._files(state), owned, now_ms=now_ms)
-            self._set_state(table_id, "ok")
-            return self._resync(table_id, owned)
+            if (tag := name_tag(base.metadata)) is not None:
+                self._keep_tags(table_id, {tag: base.metadata.current_snapshot_id or 0})
+            state = read_state(self.registry, self.storage.paths, table_id, since=None)
+            if state is None:
+                return None
+            done = self._go_back(state, base, owned)
+            self.registry.transact(lambda tx: clear_stop(tx, state.name), tables=[table_id])
+            moved = self._resync(table_id, owned)
+            return done if moved is None or done is None else replace(moved, undone=done.undone)
+
+    def _go_back(self, state: TableState, base: Base, owned: _Owned) -> Advanced | None:
+        if not (undone := list_changes(base.metadata, state.wanted)):
+            return None
+        now_ms = self.registry.now() // 1000
+        target = complete(evolve(rewind(base.metadata, state.wanted, now_ms=now_ms), state.wanted), state.wanted.wishes)
+        after = self._swap(state, base, target, self._files(state), owned, now_ms=now_ms)
+        return describe_commit(state, after, None, undone=undone)
 
     def adopt_foreign(self, table_id: int) -> Advanced | None:
         """Register the files that another program added, then discard its snapshot: they come back in a group of ours.
 
-        Refused when it removed files: that cannot be told apart from rows that were rewritten.
+        Refused when it removed files, which cannot be told apart from rows that were rewritten, or changed more than files.
         """
         with self._owning(table_id) as owned:
             base = self._open(table_id, owned)
             state = None if base is None else read_state(self.registry, self.storage.paths, table_id, since=None)
-            if base is None or state is None or is_ours(base.metadata):
+            changed = () if base is None or state is None else list_changes(base.metadata, state.wanted)
+            if base is None or state is None or not changed:
                 return None
-            ours = find_last_ours(base.metadata)
-            before = frozenset() if ours is None else self._paths_of(ours.manifest_list)
-            after = self._held(base.metadata)
-        if lost := before - after:
-            message = (
-                f"{state.name}: the foreign snapshot removed {len(lost)} files: discard it, then retire or rewrite them through Lakebed"
-            )
-            raise InvalidValueError(message)
-        adopt_files(self.registry, self.storage, state.name, sorted(from_uri(location) for location in after - before))
+            added = list_added(state.name, self.store, base.metadata, changed)
+        adopt_files(self.registry, self.storage, state.name, added)
         return self.discard_foreign(table_id)
 
     def sweep(self, table_id: int, *, older_than_us: int = DEFAULT_GRACE_US) -> list[str]:
@@ -196,6 +205,9 @@ class Committer:
         if state is None:
             return None
         self._require_lineage(state, base)
+        if old := list_old_tags(base.metadata, state.wanted.wishes):
+            self._keep_tags(table_id, old)
+            return self._advance(table_id, owned)
         if since < state.row.committed_group:  # an older catalog came back: rows of files that left since may be gone
             return self._resync(table_id, owned)
         return self._move(state, base, owned, removed=frozenset(to_uri(f.file_path) for f in state.step.removed))
@@ -247,8 +259,9 @@ class Committer:
         return owned.epoch
 
     def _require_lineage(self, state: TableState, base: Base) -> None:
-        if not is_ours(base.metadata):
-            raise ForeignCommitError(str(state.name), snapshot_id=base.metadata.current_snapshot_id, location=base.location)
+        if changed := list_changes(base.metadata, state.wanted):
+            snapshot_id = base.metadata.current_snapshot_id
+            raise ForeignCommitError(str(state.name), snapshot_id=snapshot_id, location=base.location, changed=changed)
         if (group := read_group(base.metadata)) > state.row.last_group:
             raise IcebergDriftError(
                 str(state.name), problem=f"Iceberg holds group {group}, the registry drew {state.row.last_group} so far"
@@ -261,6 +274,7 @@ class Committer:
             target, written = self._build(state, base, files, removed=removed, now_ms=now_ms)
             if target is base.metadata:
                 self._settle(state, base, base, owned)
+                self._clear_stop(state)
                 return None
             after = self._swap(state, base, target, files, owned, now_ms=now_ms)
         except OutcomeUnknownError:
@@ -270,6 +284,7 @@ class Committer:
                 files.sweep()
             raise
         self._settle(state, base, after, owned)
+        self._clear_stop(state)
         return describe_commit(state, after, written)
 
     def _build(
@@ -286,7 +301,7 @@ class Committer:
             writer = SnapshotWriter(files=files, store=self.store, form=form, metadata=target, now_ms=now_ms, limits=self._limits)
             written = writer.write(change, table=str(state.name))
             target = add_snapshot(target, written.snapshot, group=group)
-        return apply_wishes(target, state.wanted.wishes), written
+        return complete(target, state.wanted.wishes), written
 
     def _form(self, state: TableState, target: TableMetadataV2) -> ManifestFormat:
         wanted = state.wanted
@@ -304,8 +319,13 @@ class Committer:
         )
         footers = load_footers(self.registry, [f.file_path for f in state.step.added])
         added = tuple(writer.describe(f, footers.pop(f.file_path), state.instance_of(f)) for f in state.step.added)
-        version = state.serving.schema_version
-        return Change(added=added, removed=removed, kinds=state.kinds, group=state.row.last_group, schema_version=version)
+        return Change(
+            added=added,
+            removed=removed,
+            is_rewrite=state.step.is_rewrite,
+            group=state.row.last_group,
+            schema_version=state.serving.schema_version,
+        )
 
     def _swap(self, state: TableState, base: Base, target: TableMetadataV2, files: MetadataFiles, owned: _Owned, *, now_ms: int) -> Base:
         final = succeed(target, previous=base.metadata, location=base.location, now_ms=now_ms)
@@ -328,12 +348,10 @@ class Committer:
         return MetadataFiles(self.storage, self.storage.paths.metadata_directory(state.table_id, state.name), {})
 
     def _held(self, metadata: TableMetadataV2) -> frozenset[str]:
-        snapshot = metadata.current_snapshot()
-        return frozenset() if snapshot is None else self._paths_of(snapshot.manifest_list)
-
-    def _paths_of(self, manifest_list: str) -> frozenset[str]:
         """Read anew from the manifests, so that it is what readers see."""
-        manifests = (manifest for manifest in self.store.load_list(manifest_list) if manifest.live_files)
+        snapshot = metadata.current_snapshot()
+        listed = () if snapshot is None else self.store.load_list(snapshot.manifest_list)
+        manifests = (manifest for manifest in listed if manifest.live_files)
         return frozenset(entry["data_file"]["file_path"] for manifest in manifests for entry in self.store.load_entries(manifest))
 
     def _agrees(self, table_id: int) -> bool:
@@ -354,15 +372,24 @@ class Committer:
         with owned.lock:
             try:
                 yield owned
-            except ForeignCommitError:
-                self._set_state(table_id, "degraded")
+            except ForeignCommitError as stop:
+                self._record_stop(table_id, stop)
                 raise
             except BaseException:
                 owned.epoch = None  # whatever it was, the next call looks at everything anew
                 raise
 
-    def _set_state(self, table_id: int, state: str) -> None:
+    def _record_stop(self, table_id: int, stop: ForeignCommitError) -> None:
         row = find_row(self.registry, table_id)
-        if row is not None and row.dropped_at is None and row.state != state:
-            with self.registry.write([table_id]) as tx:
-                set_state(tx, TableName(row.database, row.name), state)
+        if row is not None and row.dropped_at is None:
+            name = TableName(row.database, row.name)
+            self.registry.transact(lambda tx: record_stop(tx, name, stop), tables=[table_id])
+
+    def _clear_stop(self, state: TableState) -> None:
+        """What we committed on is ours: whoever stopped the table may have undone it by their own means."""
+        if state.row.state == "degraded":
+            self.registry.transact(lambda tx: clear_stop(tx, state.name), tables=[state.table_id])
+
+    def _keep_tags(self, table_id: int, tags: dict[str, int]) -> None:
+        """Before they are needed: a wish that is not granted yet harms nothing, a snapshot without its tag might go."""
+        change_wishes(self.registry, table_id, lambda wishes: replace(wishes, tags={**wishes.tags, **tags}))

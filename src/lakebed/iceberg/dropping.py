@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from lakebed.core.errors import CorruptionError, FileMissingError
 from lakebed.core.names import TableName
 from lakebed.iceberg.catalog import open_catalog
-from lakebed.iceberg.metadata import TABLE_ID
 from lakebed.iceberg.opening import TableOpener
+from lakebed.iceberg.ownership import belongs
 from lakebed.registry.lake_tables import find_table, list_all_tables
 
 if TYPE_CHECKING:
@@ -46,4 +46,4 @@ def _is_ours(registry: Registry, storage: Storage, catalog: LakeCatalog, name: T
         base = None
     if base is None:
         return find_table(registry, name) is None
-    return base.metadata.properties.get(TABLE_ID) == str(table_id)
+    return belongs(base.metadata, table_id)

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from lakebed.iceberg.locations import read_file
+from lakebed.iceberg.locations import from_uri, read_file
 from lakebed.iceberg.manifests import decode_list, decode_manifest
 
 if TYPE_CHECKING:
@@ -82,6 +82,10 @@ class ManifestStore:
 
     def load_paths(self, manifest: Manifest) -> frozenset[str]:
         return self._paths.load(manifest.manifest_path, lambda: self._read_paths(manifest))
+
+    def list_held(self, manifest_list: str) -> set[str]:
+        """Paths of all files that a snapshot holds, delete files too."""
+        return {from_uri(location) for manifest in self.load_list(manifest_list) for location in self.load_paths(manifest)}
 
     def remember_list(self, location: str, manifests: tuple[Manifest, ...]) -> None:
         self._lists.add(location, manifests, len(manifests))

@@ -6,6 +6,7 @@ retained snapshot.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +31,12 @@ TABLE_ID = "lakebed.table-id"  # this and the next: stored, never rename
 COMMITTED_GROUP = "lakebed.committed-group"
 GROUP = "lakebed.group"
 COMMIT_ID = "lakebed.commit-id"
+FORMAT = "lakebed.format"  # of a snapshot: which properties the commit wrote beside it
+FORMAT_WRITTEN = "2"
 FOREIGN_TAG = "foreign-"
 NAME_MAPPING = "schema.name-mapping.default"
 MAX_LOG = 20
+FORMAT_VERSION = 2
 _FIXED_PROPERTIES = {
     "commit.retry.num-retries": "0",  # PyIceberg's own retry adds files a second time
     "gc.enabled": "false",  # no other engine may delete files: the registry decides
@@ -64,6 +68,16 @@ def parse_metadata(text: str, location: str) -> TableMetadataV2:
         return TableMetadataV2.model_validate_json(text)
     except (ValueError, ValidationError) as exc:
         raise FileChangedError(from_uri(location), reason="it is no Iceberg metadata of version 2") from exc
+
+
+def find_format_version(text: str) -> int | None:
+    """Of a metadata file that some program of Iceberg wrote; None for anything else."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    is_iceberg = isinstance(found, dict) and isinstance(found.get("format-version"), int) and "table-uuid" in found
+    return found["format-version"] if is_iceberg else None
 
 
 def create_metadata(wanted: Wanted, *, now_ms: int) -> TableMetadataV2:
@@ -110,20 +124,11 @@ def _evolve_spec(metadata: TableMetadataV2, wanted: Wanted) -> dict[str, Any]:
     spec = wanted.partitioning(metadata.default_spec_id).spec
     if spec.fields == metadata.spec().fields:
         return {}
+    if (known := next((old for old in metadata.partition_specs if old.fields == spec.fields), None)) is not None:
+        return {"default_spec_id": known.spec_id}
     spec = wanted.partitioning(max(spec.spec_id for spec in metadata.partition_specs) + 1).spec
     last = max(metadata.last_partition_id or 0, spec.last_assigned_field_id)
     return {"partition_specs": [*metadata.partition_specs, spec], "default_spec_id": spec.spec_id, "last_partition_id": last}
-
-
-def apply_wishes(metadata: TableMetadataV2, wishes: Wishes) -> TableMetadataV2:
-    """Tags and branches as wished, and the wished snapshots gone, except those that a ref or the table itself needs."""
-    present = {snapshot.snapshot_id for snapshot in metadata.snapshots}
-    refs = {name: ref for name, ref in metadata.refs.items() if name == MAIN_BRANCH or name.startswith(FOREIGN_TAG)}
-    refs |= _refs(wishes.tags.items(), SnapshotRefType.TAG, present) | _refs(wishes.branches.items(), SnapshotRefType.BRANCH, present)
-    needed = {ref.snapshot_id for ref in refs.values()} | {metadata.current_snapshot_id}
-    gone = present.intersection(wishes.expire) - needed
-    changes: dict[str, Any] = {} if refs == metadata.refs else {"refs": refs}
-    return without_snapshots(metadata.model_copy(update=changes) if changes else metadata, gone)
 
 
 def without_snapshots(metadata: TableMetadataV2, gone: Iterable[int]) -> TableMetadataV2:
@@ -133,10 +138,6 @@ def without_snapshots(metadata: TableMetadataV2, gone: Iterable[int]) -> TableMe
     snapshots = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in dropped]
     log = [entry for entry in metadata.snapshot_log if entry.snapshot_id not in dropped]
     return metadata.model_copy(update={"snapshots": snapshots, "snapshot_log": log})
-
-
-def _refs(wished: Iterable[tuple[str, int]], kind: SnapshotRefType, present: set[int]) -> dict[str, SnapshotRef]:
-    return {name: make_ref(snapshot_id, kind) for name, snapshot_id in wished if snapshot_id in present and name != MAIN_BRANCH}
 
 
 def make_ref(snapshot_id: int, kind: SnapshotRefType) -> SnapshotRef:

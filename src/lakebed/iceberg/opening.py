@@ -9,7 +9,8 @@ from lakebed.core.errors import CorruptionError, FileMissingError, ForeignCommit
 from lakebed.iceberg.locations import MetadataFiles, parse_version, read_metadata_text, to_uri
 from lakebed.iceberg.manifest_store import BoundedCache
 from lakebed.iceberg.manifests import ManifestFormat
-from lakebed.iceberg.metadata import TABLE_ID, create_metadata, parse_metadata, without_snapshots
+from lakebed.iceberg.metadata import FORMAT_VERSION, TABLE_ID, create_metadata, find_format_version, parse_metadata, without_snapshots
+from lakebed.iceberg.ownership import belongs, complete, read_written
 from lakebed.registry.snapshots import list_snapshots
 
 if TYPE_CHECKING:
@@ -59,10 +60,11 @@ class TableOpener:
         try:
             base = self.find(name)
         except _BROKEN:
+            self._require_format(name)
             return None
-        if base is not None and TABLE_ID not in base.metadata.properties:
+        if base is not None and TABLE_ID not in base.metadata.properties and read_written(base.metadata) is None:
             raise ForeignCommitError(str(name), snapshot_id=None, location=base.location)
-        return base if base is not None and _belongs(base.metadata, table_id) else None
+        return base if base is not None and belongs(base.metadata, table_id) else None
 
     def restore(self, state: TableState, *, epoch: int) -> Base:
         """The newest metadata that can still be read, without what was expired since; a new table where there is none."""
@@ -71,17 +73,17 @@ class TableOpener:
         candidates = [pointer.previous] if pointer is not None and pointer.previous else []
         candidates += [to_uri(row.metadata_location) for row in reversed(rows[-_MOST_TRIED:])]
         kept = {row.snapshot_id for row in rows}
+        gone = {row.snapshot_id for row in list_snapshots(self._registry, state.table_id, expired=True)} - kept
         for location in candidates:
             metadata = self._try_load(location)
-            if metadata is None or not _belongs(metadata, state.table_id) or metadata.current_snapshot_id not in kept:
+            if metadata is None or not belongs(metadata, state.table_id) or metadata.current_snapshot_id not in kept:
                 continue
-            gone = {snapshot.snapshot_id for snapshot in metadata.snapshots} - kept
             return self._publish(state, without_snapshots(metadata, gone), parse_version(location) + 1, epoch=epoch, over=True)
         return self.create(state, epoch=epoch, over=pointer is not None or bool(rows))
 
     def create(self, state: TableState, *, epoch: int, over: bool = False) -> Base:
         """An empty table; `over` takes the place of whatever the pointer says. Sequence numbers go on where they stood."""
-        metadata = create_metadata(state.wanted, now_ms=self._registry.now() // 1000)
+        metadata = complete(create_metadata(state.wanted, now_ms=self._registry.now() // 1000), state.wanted.wishes)
         rows = list_snapshots(self._registry, state.table_id, expired=True) if over else []
         last = max((row.sequence_number for row in rows), default=0)
         return self._publish(state, metadata.model_copy(update={"last_sequence_number": last}), 0, epoch=epoch, over=over)
@@ -112,6 +114,19 @@ class TableOpener:
         self.remember(location, metadata)
         return Base(metadata=metadata, location=location)
 
+    def _require_format(self, name: TableName) -> None:
+        """Raises when the pointer names metadata of another format version: that is not damage but another program's work."""
+        pointer = self._catalog.find_pointer(name)
+        version = None if pointer is None or pointer.location is None else self._find_format(pointer.location)
+        if pointer is not None and version not in {None, FORMAT_VERSION}:
+            raise ForeignCommitError(str(name), snapshot_id=None, location=str(pointer.location), changed=("format version",))
+
+    def _find_format(self, location: str) -> int | None:
+        try:
+            return find_format_version(read_metadata_text(self._storage, location))
+        except (*_BROKEN, UnicodeDecodeError):
+            return None
+
     def _try_load(self, location: str) -> TableMetadataV2 | None:
         try:
             return self.load(location)
@@ -121,8 +136,3 @@ class TableOpener:
     def _read(self, location: str) -> tuple[TableMetadataV2, int]:
         metadata = parse_metadata(read_metadata_text(self._storage, location), location)
         return metadata, 1 + len(metadata.snapshots)
-
-
-def _belongs(metadata: TableMetadataV2, table_id: int) -> bool:
-    """A table that was dropped and made again under its name has another id."""
-    return metadata.properties.get(TABLE_ID) == str(table_id)

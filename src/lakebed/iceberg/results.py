@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advanced:
-    """What one commit made true; `snapshot_id` is None when only schema, properties or retention changed."""
+    """What one commit made true; `snapshot_id` is None when only schema, properties or retention changed.
+
+    `undone` is what another program had changed and is now again as Lakebed wrote it.
+    """
 
     table_id: int
     table: str
@@ -23,6 +26,7 @@ class Advanced:
     added: int
     removed: int
     metadata_location: str
+    undone: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +43,7 @@ class Verified:
         return not self.missing and not self.extra
 
 
-def describe_commit(state: TableState, after: Base, written: Written | None) -> Advanced:
+def describe_commit(state: TableState, after: Base, written: Written | None, *, undone: tuple[str, ...] = ()) -> Advanced:
     snapshot = None if written is None else written.snapshot
     return Advanced(
         table_id=state.table_id,
@@ -50,4 +54,5 @@ def describe_commit(state: TableState, after: Base, written: Written | None) -> 
         added=0 if written is None else written.added,
         removed=0 if written is None else written.removed,
         metadata_location=after.location,
+        undone=undone,
     )

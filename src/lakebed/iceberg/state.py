@@ -15,11 +15,9 @@ from lakebed.iceberg.metadata import Wanted
 from lakebed.iceberg.schemas import parse_schema
 from lakebed.registry.groups import GroupStep, list_files_at_group, plan_step
 from lakebed.registry.lake_tables import find_row, list_versions
-from lakebed.registry.snapshots import find_instances, has_instances, list_operation_kinds
+from lakebed.registry.snapshots import find_instances, has_instances
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from lakebed.core.rows import TableFiles, TableMetadata, Tables
     from lakebed.registry.engine import Registry
     from lakebed.registry.transaction import Reader
@@ -38,7 +36,6 @@ class TableState:
     location: str
     step: GroupStep = _NOTHING
     instances: dict[int, str]
-    kinds: frozenset[str] = frozenset()
 
     @property
     def table_id(self) -> int:
@@ -99,7 +96,6 @@ def read_whole(registry: Registry, paths: PathManager, table_id: int, *, held: f
 
 def _complete(reader: Reader, paths: PathManager, row: Tables, step: GroupStep) -> TableState:
     with_instance = has_instances(reader, row.id)
-    swaps = bool(step.added and step.removed)
     return TableState(
         row=row,
         versions=tuple(list_versions(reader, row.id)),
@@ -107,10 +103,4 @@ def _complete(reader: Reader, paths: PathManager, row: Tables, step: GroupStep) 
         location=to_uri(paths.table_directory(row.id, TableName(row.database, row.name))),
         step=step,
         instances=find_instances(reader, (f.partition_id for f in step.added)) if with_instance else {},
-        kinds=frozenset(list_operation_kinds(reader, _op_ids(step.added))) if swaps else frozenset(),
     )
-
-
-def _op_ids(files: Iterable[TableFiles]) -> set[str]:
-    """The operation is the directory that a file lies in, or one above it where partition paths are directories."""
-    return {part for f in files for part in f.file_path.split("/") if len(part) == 32}  # noqa: PLR2004 - the length of an operation's id

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 LaneKey = tuple[Component, int]
 _PARKED = "parked/"  # stored: never rename
+STOPPED = "foreign_commit/"  # stored: never rename
 _INCARNATION = "incarnation"  # stored: never rename
 _COLUMNS = ("component", "table_id", "seq", "epoch", "needs_refresh", "updated_at")
 _ADVANCE = """ ON CONFLICT (component, table_id) DO UPDATE
@@ -217,11 +218,12 @@ def _add_drops(tx: Transaction, drops: Sequence[Drop]) -> None:
 
 
 def _heal(tx: Transaction, component: Component, table_id: int) -> None:
-    """The table is well again when no other lane of it is parked."""
+    """The table is well again when no other lane of it is parked, and no other program's commit stops it."""
     tx.run(_RESOLVE, {"component": component.value, "table_id": table_id, "now": tx.now})
     if tx.run("DELETE FROM astha_state WHERE key = :key", {"key": _key(component, table_id)}) == 0:
         return
-    if not any(other == table_id for _, other in list_parked(tx)):
+    stopped = tx.query("SELECT 1 FROM astha_state WHERE key = :key", {"key": f"{STOPPED}{table_id}"})
+    if not stopped and not any(other == table_id for _, other in list_parked(tx)):
         tx.run(_HEAL, {"table_id": table_id, "now": tx.touch(tx.tables[table_id])})
 
 

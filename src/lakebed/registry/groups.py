@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lakebed.core.names import TableName
     from lakebed.registry.engine import Registry
     from lakebed.registry.leases import Lease
-    from lakebed.registry.transaction import Reader, Transaction
+    from lakebed.registry.transaction import LockedTable, Reader, Transaction
 
 _COLUMNS = ", ".join(f"f.{column}" for column in list_columns(TableFiles))
 PENDING = """table_id = :table_id AND added_group IS NULL AND retired_seq IS NULL AND file_type = 'parquet'
@@ -27,6 +27,11 @@ WHERE f.table_id = :table_id AND f.added_group > :low AND f.added_group <= :high
 UNION ALL SELECT {_COLUMNS} FROM table_files f
 WHERE f.table_id = :table_id AND f.removed_group > :low AND f.removed_group <= :high AND f.added_group <= :low
 ORDER BY id"""
+_TOUCHED = """SELECT added_group FROM table_files WHERE table_id = :table_id AND added_group > :low AND added_group <= :high
+UNION SELECT removed_group FROM table_files WHERE table_id = :table_id AND removed_group > :low AND removed_group <= :high"""
+_NOTE = "INSERT INTO table_groups (table_id, group_no, kind) VALUES (:table_id, :g, :kind)"
+_KINDS = "SELECT group_no, kind FROM table_groups WHERE table_id = :table_id AND group_no > :low AND group_no <= :high"
+REWRITES = frozenset({"compact", "merge"})  # kinds of operations that keep the rows as they are; stored: never rename
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +40,18 @@ class GroupStep:
 
     added: tuple[TableFiles, ...]
     removed: tuple[TableFiles, ...]
+    is_rewrite: bool = False  # every group in between only wrote the same rows again
+
+
+def draw_group(tx: Transaction, table: LockedTable, kind: str) -> int:
+    """The next group, for a change of this kind. Groups that seal what was inserted have no kind."""
+    table.last_group += 1
+    note_kind(tx, table, table.last_group, kind)
+    return table.last_group
+
+
+def note_kind(tx: Transaction, table: LockedTable, group: int, kind: str) -> None:
+    tx.send(_NOTE, {"table_id": table.table_id, "g": group, "kind": kind})
 
 
 def seal(tx: Transaction, name: TableName) -> int | None:
@@ -66,9 +83,17 @@ def plan_step(reader: Registry | Reader | Transaction, table_id: int, *, since: 
         raise InvalidValueError(message)
     rows = [decode_row(TableFiles, row) for row in reader.query(_BETWEEN, {"table_id": table_id, "low": since, "high": until})]
     return GroupStep(
+        is_rewrite=_are_rewrites(reader, table_id, since=since, until=until),
         added=tuple(f for f in rows if f.added_group is not None and f.added_group > since),
         removed=tuple(f for f in rows if f.added_group is not None and f.added_group <= since),
     )
+
+
+def _are_rewrites(reader: Registry | Reader | Transaction, table_id: int, *, since: int, until: int) -> bool:
+    """A file that came and went in between may have brought rows, so all groups that hold a file count, not only those of the difference."""
+    params = {"table_id": table_id, "low": since, "high": until}
+    rewrites = {group for group, kind in reader.query(_KINDS, params) if kind in REWRITES}
+    return bool(rewrites) and rewrites >= {row[0] for row in reader.query(_TOUCHED, params)}
 
 
 def set_committed_group(tx: Transaction, name: TableName, group: int, *, snapshot_id: int, lease: Lease | None = None) -> None:
@@ -79,6 +104,7 @@ def set_committed_group(tx: Transaction, name: TableName, group: int, *, snapsho
     if group > table.last_group:
         message = f"{name}: group {group} was never drawn, the last one is {table.last_group}"
         raise InvalidValueError(message)
+    tx.send("DELETE FROM table_groups WHERE table_id = :id AND group_no <= :g", {"id": table.table_id, "g": group})
     if group >= table.head.committed_group:
         tx.run(
             "UPDATE tables SET committed_group = :g, current_snapshot_id = :s, last_modified = :now WHERE id = :id",

@@ -14,6 +14,7 @@ from lakebed.core.schema import Schema, hash_schema, list_obstacles
 from lakebed.core.types import Primitive
 from lakebed.registry.codec import decode_row
 from lakebed.registry.counters import recount
+from lakebed.registry.groups import draw_group
 from lakebed.registry.serving import record_serving
 from lakebed.registry.transaction import ID_BITS
 
@@ -262,7 +263,7 @@ def promote_version(tx: Transaction, name: TableName, schema_hash: str) -> int:
     demote = "UPDATE table_metadata SET standing = 'incompatible', updated_at = :now WHERE table_id = :id AND standing IN ('serving', 'readable')"
     tx.run(demote, {"id": table.table_id, "now": tx.now})
     tx.run("UPDATE table_metadata SET standing = 'serving', updated_at = :now WHERE id = :id", {"id": staged[0][0], "now": tx.now})
-    table.last_group += 1
+    draw_group(tx, table, "promote")
     record_serving(tx, table.table_id, seq=table.stamp, version=staged[0][1], group=table.last_group)
     stamp = {"table_id": table.table_id, "g": table.last_group, "now": tx.touch(table), "hash": schema_hash}
     tx.run(_LEAVE, stamp)

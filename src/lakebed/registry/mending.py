@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.registry.connection import Rows  # noqa: TC001 - named in a dataclass
 from lakebed.registry.counters import recount
+from lakebed.registry.groups import draw_group
 from lakebed.registry.retire import DEFAULT_GRACE_US, Victims, retire_victims
 
 if TYPE_CHECKING:
@@ -145,7 +146,8 @@ def regroup(tx: Transaction, table: LockedTable, paths: Sequence[str]) -> int:
         wanted = found.mended(last=last, following=last + 1)
         if wanted != (added, removed):
             changed += tx.run(_SET_GROUPS, {"id": file_id, "added": wanted[0], "removed": wanted[1], "now": now})
-            table.last_group = max(table.last_group, wanted[1] or 0)
+            if (wanted[1] or 0) > table.last_group:
+                draw_group(tx, table, "repair")
     tx.run(
         "UPDATE tables SET last_group = :group, last_modified = :now WHERE id = :id",
         {"group": table.last_group, "now": now, "id": table.table_id},

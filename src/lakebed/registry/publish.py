@@ -15,6 +15,7 @@ from lakebed.registry.append import try_append
 from lakebed.registry.constraints import ConstraintRefusedError
 from lakebed.registry.counters import count_parts, tally_files
 from lakebed.registry.footers import compress_footer
+from lakebed.registry.groups import draw_group
 from lakebed.registry.lake_tables import READABLE
 from lakebed.registry.operations import find_operation, find_result, register_parts
 from lakebed.registry.ranges import range_parts
@@ -118,7 +119,7 @@ def publish(
         return Published.from_json(done)
     standing = _require_version(table, partition)
     victims = load_victims(tx, table, replacing, exactly=True, keeping=keeping, kept_by=partition) if replacing or keeping else Victims()
-    result = _draw(tx, table, partition, swaps=bool(replacing) or over is not None)
+    result = _draw(tx, table, partition, swaps=bool(replacing) or over is not None, kind=operation.kind)
     parts: list[Part] = [*register_parts(tx, table, operation, result=result.to_json())]
     if replacing:
         retire_victims(tx, table, victims, reason="replaced", grace_us=grace_us, group=result.group)
@@ -151,7 +152,7 @@ def publish_replacements(
     The answer speaks of all files at once, and of the first partition.
     """
     table = tx.require(replacements[0].partition.table)
-    table.last_group += 1
+    draw_group(tx, table, operation.kind)
     results = _draw_all(table, replacements)
     whole = replace(results[0], file_count=sum(result.file_count for result in results))
     parts: list[Part] = [*register_parts(tx, table, operation, result=whole.to_json())]
@@ -247,14 +248,14 @@ def first_answer(registry: Registry, operation: Operation, call: Callable[[], Pu
         return Published.from_json(done.result)
 
 
-def _draw(tx: Transaction, table: LockedTable, partition: NewPartition, *, swaps: bool) -> Published:
+def _draw(tx: Transaction, table: LockedTable, partition: NewPartition, *, swaps: bool, kind: str) -> Published:
     """Everything that is numbered, before the first row is written."""
     insert_range = partition.insert_range
     if insert_range is None:
         slot = tx.draw_slot(table)
         insert_range = TimeRange(begin=slot, end=slot + 1)
     if swaps:
-        table.last_group += 1
+        draw_group(tx, table, kind)
     return Published(
         partition_id=table.draw_id(),
         table_id=table.table_id,

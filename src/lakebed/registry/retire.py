@@ -16,6 +16,7 @@ from lakebed.core.partitions import SMALL_FILE_BYTES, Slice
 from lakebed.core.times import TimeRange
 from lakebed.registry.counters import Tally, add_to_counters
 from lakebed.registry.expired import EXPIRED, note_expired
+from lakebed.registry.groups import draw_group
 from lakebed.registry.transaction import ids_of_table
 
 if TYPE_CHECKING:
@@ -210,8 +211,7 @@ def retire_victims(
     params = {"ids": list(victims.partition_ids), **({"keeping": list(victims.kept_ids)} if keeps else {})}
     sums = tx.query(_SUMS[keeps], {**params, "table_id": table.table_id})
     if group is None and any(row[6] for row in sums):
-        table.last_group += 1
-        group = table.last_group
+        group = draw_group(tx, table, "retire")
     instant = tx.touch(table)
     if sums:
         tx.send(_STAMP[keeps], {**params, "stamp": table.stamp, "gone": group, "now": instant})

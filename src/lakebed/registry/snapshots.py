@@ -20,7 +20,6 @@ _COLUMNS = list_columns(TableSnapshots)
 _MANY = 1000
 _INSTANCES = "SELECT id, view_instance_id FROM partitions WHERE id IN (:ids*)"
 _HAS_INSTANCES = "SELECT 1 FROM partition_scopes WHERE table_id = :id AND view_instance_id <> 'global' LIMIT 1"
-_KINDS = "SELECT DISTINCT kind FROM operations WHERE op_id IN (:ids*)"
 _TOTALS = """SELECT count(*), COALESCE(sum(row_count), 0), COALESCE(sum(file_size), 0) FROM table_files
 WHERE table_id = :id AND added_group <= :g AND (removed_group IS NULL OR removed_group > :g)"""
 
@@ -106,25 +105,9 @@ def find_instances(reader: Registry | Reader | Transaction, partition_ids: Itera
     return found
 
 
-def list_operation_kinds(reader: Registry | Reader | Transaction, op_ids: Iterable[str]) -> set[str]:
-    """What the operations with these ids were for; one that nobody wrote down has no kind."""
-    ids = sorted(set(op_ids))
-    return {row[0] for start in range(0, len(ids), _MANY) for row in reader.query(_KINDS, {"ids": ids[start : start + _MANY]})}
-
-
 def list_queued(reader: Registry | Reader | Transaction, table_id: int) -> set[str]:
     """Paths of the table that wait for their deletion."""
     return {row[0] for row in reader.query("SELECT file_path FROM temporary_files WHERE table_id = :id", {"id": table_id})}
-
-
-def set_state(tx: Transaction, name: TableName, state: str) -> bool:
-    """`ok` or `degraded`; False, and no change, when it is so already."""
-    table = tx.require(name)
-    if tx.query("SELECT 1 FROM tables WHERE id = :id AND state = :state", {"id": table.table_id, "state": state}):
-        return False
-    params = {"state": state, "now": tx.touch(table), "id": table.table_id}
-    tx.run("UPDATE tables SET state = :state, last_modified = :now WHERE id = :id", params)
-    return True
 
 
 def to_summary_text(summary: dict[str, str]) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError
 from lakebed.core.schema import Schema
 from lakebed.core.times import show, to_micros
+from lakebed.registry.foreign import FOREIGN
 from lakebed.registry.lake_tables import list_versions
 from lakebed.registry.plans import AsOf, AtGroup, find_number_at
 from lakebed.registry.serving import find_version_at, find_version_of
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from lakebed.registry.lake_tables import LakeTable
     from lakebed.registry.transaction import Reader
 
-_FIND = "SELECT group_no, timestamp_ms, summary, expired_at FROM table_snapshots WHERE table_id = :table_id AND snapshot_id = :id"
-_KEPT = "SELECT snapshot_id, timestamp_ms FROM table_snapshots WHERE table_id = :table_id AND expired_at IS NULL ORDER BY sequence_number"
+_FIND = "SELECT group_no, timestamp_ms, summary, expired_at, trigger FROM table_snapshots WHERE table_id = :table_id AND snapshot_id = :id"
+_KEPT = f"""SELECT snapshot_id, timestamp_ms FROM table_snapshots
+WHERE table_id = :table_id AND expired_at IS NULL AND trigger <> '{FOREIGN}' ORDER BY sequence_number"""
 _LEAST_SNAPSHOT_ID = 1 << 40  # ids are random and long; no journal of one table comes this far
 
 
@@ -42,9 +44,12 @@ def go_back(reader: Reader, table: LakeTable, as_of: int | datetime | None) -> M
     rows = reader.query(_FIND, {"table_id": table.table_id, "id": as_of})
     if not rows and as_of < _LEAST_SNAPSHOT_ID:
         return _at_number(reader, table, as_of)
+    if rows and rows[0][4] == FOREIGN:
+        message = f"{table.name}: another program committed snapshot {as_of}, and only Iceberg's metadata says what it holds: read it with another engine"
+        raise InvalidValueError(message)
     if not rows or rows[0][3] is not None:
         raise _not_kept(reader, table, as_of, at_ms=rows[0][1] if rows else None)
-    group, at_ms, summary, _ = rows[0]
+    group, at_ms, summary, *_ = rows[0]
     version = find_version_of(reader, table.table_id, group=group, at_ms=at_ms, summary=summary)
     return Moment(at=AtGroup(group), table=_as_version(reader, table, version))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from lakebed.core.errors import CommitTimeoutError, TableNotFoundError
+from lakebed.registry.foreign import require_not_stopped
 from lakebed.registry.sealing import require_group
 from lakebed.registry.wakeup import SWEEP_S, open_hints
 
@@ -39,13 +40,14 @@ def read_backlog(reader: Registry | Reader, table_id: int) -> int:
 
 
 def wait_for_group(registry: Registry, table_id: int, group: int, *, timeout_s: float) -> int | None:
-    """The snapshot that holds `group` or a later one; a typed timeout names who publishes."""
+    """The snapshot that holds `group` or a later one; a typed timeout names who publishes. A table that is stopped raises why, at once."""
     deadline = time.monotonic() + timeout_s
     with closing(open_hints(registry)) as hints:
         while True:
             committed, snapshot_id = find_committed(registry, table_id)
             if committed >= group:
                 return snapshot_id
+            require_not_stopped(registry, table_id)
             if deadline <= time.monotonic():
                 raise timed_out(registry, table_id, group, timeout_s=timeout_s)
             _await_change(hints, table_id, until=min(deadline, time.monotonic() + SWEEP_S))

@@ -83,7 +83,7 @@ ICEBERG = {
     "refresh": "compare the Iceberg table with the registry and mend it",
     "rebuild": "make the Iceberg table anew from the registry; its earlier snapshots are given up",
     "adopt_foreign": "register the files that another program committed",
-    "discard_foreign": "go back to our last snapshot and keep the other program's as a tag",
+    "discard_foreign": "go back to the schema, spec, properties and snapshot that Lakebed wrote; the other program's snapshot stays as a tag",
 }
 
 
@@ -170,6 +170,7 @@ FOR_PEOPLE = frozenset(
         "operation_result",
         "iceberg_needed",
         "iceberg_missing",
+        "iceberg_foreign",
         "newer_file",
     }
 )
@@ -284,7 +285,7 @@ def _also(finding: Finding) -> str:
         return "; `--retire-damaged` retires the partition, its rows are then gone for readers"
     if finding.facts == ("retired",):
         return "; the file is retired and goes after its grace, only readers of earlier states may miss it"
-    if finding.rule.startswith("iceberg_") and finding.rule != "iceberg_missing":  # a rebuild gives up what another program wrote
+    if finding.rule.startswith("iceberg_") and finding.rule not in {"iceberg_missing", "iceberg_foreign"}:  # it gives up what others wrote
         return f"; `lakebed repair {finding.table} --how rebuild` makes the Iceberg table anew and gives up its earlier snapshots"
     return ""
 

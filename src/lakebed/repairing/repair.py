@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from datetime import timedelta
 
+    from lakebed.iceberg.results import Advanced
     from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import LakeTable
     from lakebed.storage.access import Storage
@@ -115,7 +116,13 @@ def _try_iceberg(registry: Registry, storage: Storage, table: LakeTable, how: Re
         done = repair_table(registry, storage, table.table_id, how)
     except LakebedError as exc:
         return "failed", exc
-    return "done", "it was as it should be" if done is None else f"stands at group {done.group} with snapshot {done.snapshot_id}"
+    return "done", "it was as it should be" if done is None else _describe(done)
+
+
+def _describe(done: Advanced) -> str:
+    back = f"as Lakebed wrote it again: {', '.join(done.undone)}; " if done.undone else ""
+    at = "" if done.snapshot_id is None else f" with snapshot {done.snapshot_id}"
+    return f"{back}stands at group {done.group}{at}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lakebed.core.errors.families import CorruptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class FooterCorruptError(CorruptionError):
@@ -102,17 +107,27 @@ class UndecodableChangeError(CorruptionError):
 
 
 class ForeignCommitError(CorruptionError):
-    """Another program committed to a table's Iceberg history; Lakebed stops for that table, inserts go on."""
+    """Another program changed a table's Iceberg metadata; Lakebed stops for that table, inserts go on."""
 
     code = "foreign_commit"
 
-    def __init__(self, table: str, *, snapshot_id: int | None, location: str) -> None:
-        what = "metadata" if snapshot_id is None else f"snapshot {snapshot_id}"
+    def __init__(self, table: str, *, snapshot_id: int | None, location: str, changed: Sequence[str] = ()) -> None:
+        what = ", ".join(changed) or "metadata"
+        at = "" if snapshot_id is None else f" at snapshot {snapshot_id}"
         super().__init__(
-            f"{table}: the {what} in {location} is not Lakebed's; nothing was changed and inserts go on: "
-            "adopt its files or discard it, then retry the table"
+            f"{table}: another program changed the table's {what}{at} in {location}; Lakebed publishes no snapshot of this table until that is "
+            f"settled, inserts go on and their rows are registered: {_foreign_remedy(table, changed)}"
         )
-        self.table, self.snapshot_id, self.location = table, snapshot_id, location
+        self.table, self.snapshot_id, self.location, self.changed = table, snapshot_id, location, tuple(changed)
+
+
+def _foreign_remedy(table: str, changed: Sequence[str]) -> str:
+    if "format version" in changed:  # no table goes back to an earlier version
+        return f"`lakebed repair {table} --how rebuild --execute` makes the Iceberg table again from the registry, without its earlier snapshots"
+    discard = f"`lakebed repair {table} --how discard_foreign --execute` goes back to what Lakebed wrote"
+    if tuple(changed) == ("main",):
+        return f"`lakebed repair {table} --how adopt_foreign --execute` registers the files that it added, {discard}"
+    return discard
 
 
 class IcebergDriftError(CorruptionError):
