@@ -133,8 +133,8 @@ def _find_needed(registry: Registry, storage: Storage) -> Needed:
     return find_needed(registry, storage)
 
 
-def check(registry: Registry, storage: Storage, *, deep: bool = False) -> CheckReport:
+def check(registry: Registry, storage: Storage, *, deep: bool = False, pages: bool = False) -> CheckReport:
     """The independent checker: registry, files, footers and journal against each other."""
     from lakebed.check import check as compare
 
-    return compare(registry, storage, deep=deep)
+    return compare(registry, storage, deep=deep, pages=pages)

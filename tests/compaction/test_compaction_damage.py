@@ -151,3 +151,18 @@ def test_a_large_file_is_named_with_row_group_and_column(lake: Lake) -> None:
         next(iter(reader.read([source])))
 
     assert (found.value.row_group, found.value.column) == (0, "ts")
+
+
+def test_a_check_that_decodes_pages_names_the_file_and_repair_offers_to_retire_it(lake: Lake) -> None:
+    make_orders(lake)
+    fill(lake, 2)
+    bad = insert_damaged(lake, 50)
+
+    shallow, deep = lake.check(deep=True), lake.check(pages=True)
+    lake.repair(pages=True, retire_damaged=True, dry_run=False)
+
+    assert shallow.clean
+    assert [(f.rule, f.subject, f.table) for f in deep.findings] == [("file_pages", bad, str(ORDERS))]
+    assert "column 'ts', row group 0: " in deep.findings[0].message
+    assert bad not in live_paths(lake)
+    assert len(live_paths(lake)) == 2

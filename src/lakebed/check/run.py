@@ -22,6 +22,7 @@ from lakebed.check import (
     tables,
     warehouse,
 )
+from lakebed.check import pages as page_rules
 from lakebed.check.report import CheckReport
 from lakebed.check.scan import Progress, Scan
 from lakebed.core.errors import CorruptionError, InvalidValueError
@@ -44,7 +45,7 @@ SHORT_PASSES: tuple[Pass, ...] = (
     *operations.PASSES,
 )
 LONG_PASSES: tuple[Pass, ...] = (*footers.LONG_PASSES, *statistics.LONG_PASSES, *replay.LONG_PASSES)
-STORAGE_PASSES: tuple[Pass, ...] = (*iceberg.LONG_PASSES, *iceberg_reach.LONG_PASSES, *warehouse.LONG_PASSES)
+STORAGE_PASSES: tuple[Pass, ...] = (*iceberg.LONG_PASSES, *iceberg_reach.LONG_PASSES, *warehouse.LONG_PASSES, *page_rules.LONG_PASSES)
 RULES: tuple[Rule, ...] = tuple(rule for each in (*SHORT_PASSES, *LONG_PASSES, *STORAGE_PASSES) for rule in each.rules)
 FINDINGS_PER_RULE = 1000
 
@@ -61,20 +62,21 @@ def check(
     storage: Storage | None = None,
     *,
     deep: bool = False,
+    pages: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> CheckReport:
     """Whether registry and warehouse keep every promise; without `storage` only the registry is looked at.
 
-    `deep` reads every byte of every file. Nothing is changed, and writers may go on meanwhile. Raises only
+    `deep` reads every byte of every file; `pages` decodes every page of every column, in a process of its own. Nothing is changed, and writers may go on meanwhile. Raises only
     when registry or storage do not answer.
     """
-    if deep and storage is None:
+    if (deep or pages) and storage is None:
         message = "a deep check reads the files: give it the storage"
         raise InvalidValueError(message)
     started = time.monotonic()
     gathered = _Gathered()
     try:
-        _check_all(registry, storage, gathered, deep=deep, progress=progress)
+        _check_all(registry, storage, gathered, deep=deep, pages=pages, progress=progress)
     except CorruptionError as exc:  # the database can no longer answer: what was not looked at yet stays unknown
         gathered.add(database.INTEGRITY.broken(None, "database", f"{exc}; the rules after this one were not checked"))
     return gathered.report(seconds=time.monotonic() - started)
@@ -106,7 +108,13 @@ class _Gathered:
 
 
 def _check_all(
-    registry: Registry, storage: Storage | None, gathered: _Gathered, *, deep: bool, progress: Callable[[int, int], None] | None
+    registry: Registry,
+    storage: Storage | None,
+    gathered: _Gathered,
+    *,
+    deep: bool,
+    pages: bool,
+    progress: Callable[[int, int], None] | None,
 ) -> None:
     long_passes = LONG_PASSES if storage is None else (*LONG_PASSES, *STORAGE_PASSES)
     now = registry.now()
@@ -117,6 +125,7 @@ def _check_all(
             open_snapshot=partial(open_snapshot, registry),
             storage=storage,
             deep=deep,
+            decodes_pages=pages,
             dialect=reader.dialect,
             now=now,
             names={row[0]: row[1] for row in reader.query(_NAMES, None)},

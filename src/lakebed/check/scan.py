@@ -65,6 +65,7 @@ class Scan:
     now: int
     names: dict[int, str]
     progress: Progress
+    decodes_pages: bool = False
     catalog_url: str = ""  # on SQLite the Iceberg catalog is a file of its own
 
     def require_storage(self) -> Storage:

@@ -36,10 +36,15 @@ if TYPE_CHECKING:
 Deep = Annotated[bool, typer.Option("--deep", help="read every file whole and compare its SHA-256")]
 
 
-def check(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, deep: Deep = False, as_json: AsJson = False) -> None:
+Pages = Annotated[bool, typer.Option("--pages", help="decode every page of every Parquet file, in a process of its own")]
+
+
+def check(
+    registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, deep: Deep = False, pages: Pages = False, as_json: AsJson = False
+) -> None:
     """Compare registry, files, footers and journal with each other. Exit 3 when they differ. Example: lakebed check --deep."""
     with opened(registry, warehouse, verify=False) as lake:
-        report = _check(lake, deep=deep)
+        report = _check(lake, deep=deep, pages=pages)
     _render_check(report, as_json=as_json)
     if not report.clean:
         raise typer.Exit(EXIT_DRIFT)
@@ -123,11 +128,11 @@ def doctor(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, as_json: As
         raise typer.Exit(EXIT_DRIFT)
 
 
-def _check(lake: Lake, *, deep: bool) -> CheckReport:
+def _check(lake: Lake, *, deep: bool, pages: bool = False) -> CheckReport:
     from lakebed.check import check as run  # noqa: PLC0415 - after the lake is open
 
     with showing("checking") as tell:
-        return run(lake.registry, lake.storage, deep=deep, progress=tell)
+        return run(lake.registry, lake.storage, deep=deep, pages=pages, progress=tell)
 
 
 def _render_check(report: CheckReport, *, as_json: bool) -> None:

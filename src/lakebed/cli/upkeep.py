@@ -218,12 +218,17 @@ def _render_orphans(found: Sweep, *, execute: bool, as_json: bool) -> None:
 
 def _render_compaction(done: CompactionResult, *, as_json: bool) -> None:
     if as_json:
-        print_json({"dry_run": done.dry_run, "planned_files": done.plan.files, **{key: getattr(done, key) for key in _RESULT}})
+        damaged = [asdict(file) for file in done.damaged]
+        told = {key: getattr(done, key) for key in _RESULT}
+        print_json({"dry_run": done.dry_run, "planned_files": done.plan.files, **told, "damaged": damaged})
         return
     if done.dry_run:
         out().print(f"would rewrite {done.plan.files:,} files, {done.plan.size_bytes / 1e6:,.1f} MB; `lakebed compact plan` says why")
         return
+    for file in done.damaged:
+        out().print(f"LEFT  {file.reason}", markup=False, soft_wrap=True)
     told = f"; {done.conflicts} runs met a writer" if done.conflicts else ""
+    told += f"; {len(done.damaged)} damaged files were left as they are" if done.damaged else ""
     out().print(
         f"{done.files_before:,} files into {done.files_after:,}, {done.bytes_before / 1e6:,.1f} MB into {done.bytes_after / 1e6:,.1f} MB, "
         f"{done.rows:,} rows, {done.seconds:.1f} s{told}"

@@ -156,7 +156,7 @@ _SIMPLE: dict[str, Remedy] = {
     "iceberg_group": Remedy.REFRESH_ICEBERG,
     "unregistered_file": Remedy.SWEEP,
 }
-DAMAGED = frozenset({"file_missing", "file_place", "file_unreadable", "file_size", "file_checksum", "file_partition"})
+DAMAGED = frozenset({"file_missing", "file_place", "file_unreadable", "file_size", "file_checksum", "file_pages", "file_partition"})
 # What only a person can decide, or only a backup can bring back
 FOR_PEOPLE = frozenset(
     {

@@ -40,6 +40,7 @@ class RepairOptions(TypedDict, total=False):
     how: Repair | None  # default None: all that the check finds; refresh, rebuild, adopt_foreign or discard_foreign: one Iceberg table
     dry_run: bool  # default True: only say what would be done
     deep: bool  # default False; True: read every file whole before judging
+    pages: bool  # default False; True: decode every page of every file before judging
     retire_damaged: bool  # default False; True: retire partitions whose files are lost or changed
     give_up_newer: bool  # default False; True: give up files that a registry restored from an older backup never heard of
     max_partitions: int  # default 10,000: refuse to retire more
@@ -134,7 +135,7 @@ class _Looked:
 def _look(
     registry: Registry, storage: Storage, table: str | None, options: RepairOptions, *, tried: AbstractSet[Tried] = frozenset()
 ) -> _Looked:
-    report = check(registry, storage, deep=options.get("deep", False), progress=options.get("progress"))
+    report = check(registry, storage, deep=options.get("deep", False), pages=options.get("pages", False), progress=options.get("progress"))
     findings = [finding for finding in report.findings if table is None or finding.table == table]
     allowed = Allowed(retire_damaged=options.get("retire_damaged", False), give_up_newer=options.get("give_up_newer", False))
     return _Looked(report=report, plan=plan_repairs(findings, allowed=allowed, tried=tried))
