@@ -49,6 +49,7 @@ bench: setup $(BENCH_VENV)/.installed
 	$(BIN)/python bench/service.py
 	$(BIN)/python bench/astha.py
 	$(BIN)/python bench/iceberg.py
+	$(BIN)/python bench/scale.py
 	$(BENCH_VENV)/bin/python bench/compaction.py --spark $(BIN)/python
 
 $(BENCH_VENV)/.installed: bench/requirements.txt

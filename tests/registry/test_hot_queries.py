@@ -9,9 +9,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builders import LONG, ORDERS, fake_file, make_table, new_partition, operation, publish, within
+from lakebed.check import iceberg as check_iceberg
 from lakebed.core import bounds
 from lakebed.core.names import TableName
-from lakebed.registry import footers, groups, images, journal, operations, temporary_files
+from lakebed.registry import (
+    expired,
+    footers,
+    groups,
+    images,
+    journal,
+    operations,
+    overwrite,
+    plans,
+    small_files,
+    snapshots,
+    temporary_files,
+    time_travel,
+)
 from lakebed.registry.create import open_backend, open_registry
 from lakebed.registry.engine import Registry
 from lakebed.registry.lake_tables import require_table
@@ -122,6 +136,62 @@ def test_all_files_are_found_by_the_index_of_live_files(full: Registry) -> None:
     assert "table_files_live" in explained.plans[-1]
 
 
+GROUPED: dict[str, tuple[str, dict[str, Any]]] = {
+    "step": (groups._BETWEEN, {"table_id": 1, "low": 3, "high": 4}),
+    "files of a group": (groups._AT_GROUP, {"table_id": 1, "g": 4}),
+    "totals": (snapshots._TOTALS, {"id": 1, "g": 4}),
+    "versions of a group": (time_travel._HASHES, {"table_id": 1, "g": 4}),
+    "files that the check expects": (check_iceberg._AT_GROUP, {"id": 1, "g": 4}),
+}
+
+
+@pytest.mark.parametrize("case", GROUPED)
+def test_what_a_group_holds_is_found_by_the_index_of_groups(full: Registry, case: str) -> None:
+    plan = explain(full, *GROUPED[case])
+
+    assert "table_files_added_group" in plan
+    assert "Seq Scan" not in plan
+    assert not [line for line in plan.splitlines() if line.startswith("SCAN") and "table_files" in line]
+
+
+def test_a_step_of_groups_is_two_searches_each_by_its_own_index(full: Registry) -> None:
+    if full.dialect == "postgresql":
+        pytest.skip("its planner chooses by size: test_plans_at_scale counts what it reads")
+    plan = explain(full, *GROUPED["step"])
+
+    assert "table_files_added_group" in plan
+    assert "table_files_removed_group" in plan
+
+
+RANGED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "number of a time": (plans._NUMBER_AT, {"table_id": 1, "at": 5}, "table_files"),
+    "files that the check knows": (check_iceberg._KNOWN, {"id": 1}, "table_files"),
+    "what an overwrite has seen": (overwrite._SEEN, {"table_id": 1, "paths": ["p=1"], "since": 5, "instance": "global"}, "table_files"),
+    "what an overwrite replaces": (overwrite._PARTITIONS, {"table_id": 1, "instance": "global"}, "partitions"),
+    "slices that stay": (expired._STAYING, {"table_id": 1, "instance": "global", "ids": [1], "low": 1, "high": 2}, "partitions"),
+}
+
+
+@pytest.mark.parametrize("case", RANGED)
+def test_what_no_index_knows_is_looked_for_among_the_ids_of_its_table(full: Registry, case: str) -> None:
+    sql, params, table = RANGED[case]
+
+    plan = explain(full, sql, params)
+
+    assert f"{table}_pkey" in plan or "INTEGER PRIMARY KEY (rowid>? AND rowid<?)" in plan
+    assert "Seq Scan" not in plan
+
+
+def test_a_journal_number_is_looked_for_among_the_ids_of_its_table(full: Registry) -> None:
+    number = journal.read_ends(full)[require_table(full, ORDERS).table_id]
+    with full.read() as reader:
+        explained = Explained(reader)
+        plan = read_plan(explained, ORDERS, as_of=number)  # type: ignore[arg-type]
+
+    assert len(plan.paths) == MANY - 100
+    assert "table_files_pkey" in explained.plans[-1] or "INTEGER PRIMARY KEY (rowid>? AND rowid<?)" in explained.plans[-1]
+
+
 PATH = {"path": "/nothing"}
 HOT: dict[str, tuple[str, dict[str, Any], str]] = {
     "overlap": (_OVERLAP, {"scope": 1, "begin": 5, "end": 6}, "partition"),
@@ -131,9 +201,17 @@ HOT: dict[str, tuple[str, dict[str, Any], str]] = {
     "updated files": (images._FILES, {"ids": [1, 2]}, "table_files"),
     "deleted files": (images._DELETED, {"ids": [1, 2]}, "change_log"),
     "cursors": (journal._CURSORS, {"table_id": 1}, ""),
-    "queue": (temporary_files._FIND, {"now": 5, "limit": 10}, "temporary_files"),
+    "JSON files": (small_files._JSON, {"table_id": 1}, "table_files"),
     "pending files": (f"SELECT 1 FROM table_files WHERE {groups.PENDING} LIMIT 1", {"table_id": 1}, "table_files"),
 }
+
+
+def test_the_queue_of_temporary_files_is_read_in_the_order_of_its_index(full: Registry) -> None:
+    plan = explain(full, temporary_files._FIND[full.dialect], {"now": 5, "limit": 10})
+
+    assert "temporary_files_expiration" in plan or "SEARCH q" in plan
+    assert "SCAN f" not in plan
+    assert "Seq Scan on table_files" not in plan
 
 
 @pytest.mark.parametrize("case", HOT)

@@ -33,12 +33,21 @@ AND (f.id IS NULL OR (f.retired_seq IS NOT NULL
     AND s.group_no >= f.added_group AND s.group_no < f.removed_group)))
   AND NOT EXISTS (SELECT 1 FROM lease_numbers n JOIN leases l ON l.name = n.name
     WHERE n.table_id = f.table_id AND l.expires_at > :now AND n.seq < f.retired_seq)))"""
-_FIND = f"""SELECT q.file_path, q.file_size, q.table_id, q.attempts, f.id, f.retired_seq, q.reason FROM temporary_files q
-LEFT JOIN table_files f ON f.file_path = q.file_path LEFT JOIN tables t ON t.id = q.table_id
-WHERE {_DELETABLE} ORDER BY q.expiration LIMIT :limit"""
+# PostgreSQL expects few of the queue to pass, and would read every file to join them with the queue: LATERAL looks up one by one
+_WITH_FILE = {
+    "sqlite": "LEFT JOIN table_files f ON f.file_path = q.file_path",
+    "postgresql": "LEFT JOIN LATERAL (SELECT * FROM table_files WHERE file_path = q.file_path OFFSET 0) AS f ON true",
+}
+_FIND = {
+    dialect: f"""SELECT q.file_path, q.file_size, q.table_id, q.attempts, f.id, f.retired_seq, q.reason FROM temporary_files q
+{with_file} LEFT JOIN tables t ON t.id = q.table_id WHERE {_DELETABLE} ORDER BY q.expiration LIMIT :limit"""
+    for dialect, with_file in _WITH_FILE.items()
+}
 # Between two rows of an answer Python's SQLite lets other threads in, and those that delete files meanwhile come in for each of them: 25 ms
 # for a claim instead of 4. So the only writer asks for one row that holds them all.
-_FIND_AT_ONCE = f"SELECT json_group_array(json_array(file_path, file_size, table_id, attempts, id, retired_seq, reason)) FROM ({_FIND})"
+_FIND_AT_ONCE = (
+    f"SELECT json_group_array(json_array(file_path, file_size, table_id, attempts, id, retired_seq, reason)) FROM ({_FIND['sqlite']})"
+)
 _CLAIM = "UPDATE temporary_files SET claimed_until = :until WHERE file_path IN (:paths*)"
 _OURS = "FROM temporary_files WHERE file_path IN (:paths*) AND claimed_until = :token"
 _HORIZON = "UPDATE table_seq SET horizon_seq = :seq WHERE table_id = :table_id AND horizon_seq < :seq"
@@ -96,7 +105,7 @@ def claim_expired(registry: Registry, *, limit: int = BATCH, claim_us: int = CLA
     with registry.write() as tx:
         params = {"now": tx.now, "limit": limit}
         if tx.dialect == "postgresql":
-            rows = tx.query(f"{_FIND} FOR UPDATE OF q SKIP LOCKED", params)
+            rows = tx.query(f"{_FIND['postgresql']} FOR UPDATE OF q SKIP LOCKED", params)
         else:
             rows = json.loads(tx.query(_FIND_AT_ONCE, params)[0][0])
         token = tx.now + claim_us
