@@ -24,6 +24,7 @@ from lakebed.registry.operations import DEFAULT_LEASE_US, Operation, find_operat
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from lakebed.registry.batches import Batch
     from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import LakeTable
     from lakebed.registry.publish import Published
@@ -76,7 +77,7 @@ def staging(
     *,
     kind: str = "insert",
     mode: str | None = None,
-    batch: tuple[str, int] | None = None,
+    batch: Batch | None = None,
     lease_us: int = DEFAULT_LEASE_US,
     ahead: bool = False,
 ) -> Iterator[Staging]:
@@ -88,10 +89,7 @@ def staging(
     require_warehouse(storage)
     op_id = new_op_id(registry)
     directory = storage.paths.operation_directory(table.table_id, table.name, op_id)
-    app_id, batch_id = batch or (None, None)
-    operation = Operation(
-        op_id=op_id, kind=kind, has_intent=True, staging_path=directory, mode=mode, app_id=app_id, batch_id=batch_id
-    )  # fmt: skip
+    operation = Operation(op_id=op_id, kind=kind, has_intent=True, staging_path=directory, mode=mode).with_batch(batch)
     intent: Future[None] = Future()
     work = Staging(table, operation, directory, intent if ahead else None)
     try:

@@ -13,6 +13,7 @@ from lakebed.check import iceberg as check_iceberg
 from lakebed.core import bounds
 from lakebed.core.names import TableName
 from lakebed.registry import (
+    batches,
     expired,
     footers,
     groups,
@@ -24,7 +25,6 @@ from lakebed.registry import (
     small_files,
     snapshots,
     temporary_files,
-    time_travel,
 )
 from lakebed.registry.create import open_backend, open_registry
 from lakebed.registry.engine import Registry
@@ -140,7 +140,6 @@ GROUPED: dict[str, tuple[str, dict[str, Any]]] = {
     "step": (groups._BETWEEN, {"table_id": 1, "low": 3, "high": 4}),
     "files of a group": (groups._AT_GROUP, {"table_id": 1, "g": 4}),
     "totals": (snapshots._TOTALS, {"id": 1, "g": 4}),
-    "versions of a group": (time_travel._HASHES, {"table_id": 1, "g": 4}),
     "files that the check expects": (check_iceberg._AT_GROUP, {"id": 1, "g": 4}),
 }
 
@@ -193,9 +192,12 @@ def test_a_journal_number_is_looked_for_among_the_ids_of_its_table(full: Registr
 
 
 PATH = {"path": "/nothing"}
+BATCH = {"table_id": 1, "app_id": "app", "batch_id": 5}
 HOT: dict[str, tuple[str, dict[str, Any], str]] = {
     "overlap": (_OVERLAP, {"scope": 1, "begin": 5, "end": 6}, "partition"),
     "operation": (operations._FIND, {"op_id": "0" * 32}, "operations"),
+    "batch": (batches._THIS, BATCH, "operations"),
+    "newest batch": (batches._NEWEST, BATCH, "operations"),
     "footer": (footers._LOAD, PATH, "partition_metadata"),
     "journal": (journal._READ, {"table_id": 1, "after": 5, "limit": 10}, "change_log"),
     "updated files": (images._FILES, {"ids": [1, 2]}, "table_files"),

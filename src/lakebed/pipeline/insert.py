@@ -17,6 +17,7 @@ from lakebed.pipeline.context import MetadataMode
 from lakebed.pipeline.faults import spark_translated
 from lakebed.pipeline.inserted import InsertResult, result_of
 from lakebed.pipeline.write import new_partition, staging, write_frame
+from lakebed.registry.batches import Batch, adopt_query, find_registered
 from lakebed.registry.constraints import ConstraintRefusedError
 from lakebed.registry.evolving import plan_evolution
 from lakebed.registry.lake_tables import list_versions, require_table
@@ -35,10 +36,7 @@ if TYPE_CHECKING:
     from lakebed.registry.transaction import Transaction
 
 Mode = Literal["append", "overwrite", "overwrite_partitions"]
-Batch = tuple[str, int]
 
-_BATCH = """SELECT op_id, result FROM operations
-WHERE table_id = :t AND app_id = :a AND batch_id = :b AND state = 'registered'"""
 _ROWS = "SELECT COALESCE(sum(row_count), 0) FROM table_files WHERE id >= :first AND id < :beyond"
 
 
@@ -51,7 +49,7 @@ def insert(
     instance: str = GLOBAL_INSTANCE,
     evolve: bool = False,
     metadata_mode: MetadataMode | None = None,
-    batch: Batch | None = None,
+    batch: tuple[str, int] | Batch | None = None,
 ) -> InsertResult:
     """Write `df` and publish it in one registry transaction; a failure anywhere leaves rows, files and counters as they were.
 
@@ -63,7 +61,7 @@ def insert(
     """
     began = time.perf_counter()
     table = require_table(context.registry, name if isinstance(name, TableName) else TableName.parse(name))
-    wanted = metadata_mode or context.metadata_mode
+    wanted, batch = metadata_mode or context.metadata_mode, Batch.of(batch)
     _require_arguments(table, df, mode=mode, metadata_mode=wanted, instance=instance, batch=batch)
     done = find_batch(context, table, batch)
     if done is None:
@@ -97,17 +95,19 @@ def schema_like(df: DataFrame) -> Schema:
 
 
 def find_batch(context: Context, table: LakeTable, batch: Batch | None) -> InsertResult | None:
-    """The first answer to a batch that is registered already."""
+    """The first answer to a batch that is registered already; a batch of another checkpoint is refused."""
     if batch is None:
         return None
-    rows = context.registry.query(_BATCH, {"t": table.table_id, "a": batch[0], "b": batch[1]})
-    if not rows:
+    found = find_registered(context.registry, table.name, table.table_id, batch)
+    if found is None:
         return None
-    published = Published.from_json(rows[0][1])
+    if found.query_id is None and batch.query_id is not None:
+        context.registry.transact(lambda tx: adopt_query(tx, found, batch), tables=[])
+    published = Published.from_json(found.result)
     files = published.file_ids
     ((count,),) = context.registry.query(_ROWS, {"first": files.start, "beyond": files.stop})
     return InsertResult(
-        op_id=rows[0][0], table=table.name, partition_id=published.partition_id, files=published.file_count, rows=int(count),
+        op_id=found.op_id, table=table.name, partition_id=published.partition_id, files=published.file_count, rows=int(count),
         group=published.group, journal_number=published.journal_number, is_replay=True, table_id=table.table_id, file_ids=files,
         commits=context.commits,
     )  # fmt: skip
@@ -135,7 +135,9 @@ def _first_answer(context: Context, table: LakeTable, batch: Batch | None, cause
         raise cause
     if (done := find_batch(context, table, batch)) is not None:
         return done
-    raise OperationConflictError(f"of batch {batch[1]} of {batch[0]}", wanted="free", found="being written by another process") from cause
+    raise OperationConflictError(
+        f"of batch {batch.batch_id} of {batch.app_id}", wanted="free", found="being written by another process"
+    ) from cause
 
 
 def _paths(captured: Sequence[CapturedFile]) -> set[str]:
@@ -162,8 +164,8 @@ def _require_arguments(
         if value not in known:
             message = f"{what} {value!a} is not known: use one of {', '.join(known)}"
             raise InvalidValueError(message)
-    if batch is not None and not batch[0]:
-        message = f"batch {batch!a} has no app_id: name the application that counts its batches"
+    if batch is not None and not batch.app_id:
+        message = f"batch {batch.batch_id} has no app_id: name the application that counts its batches"
         raise InvalidValueError(message)
     require_plain_table(table)
     if mode == "overwrite_partitions" and not json.loads(table.metadata.partition_by):

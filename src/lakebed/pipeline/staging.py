@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import OperationConflictError
+from lakebed.registry.batches import Batch
 from lakebed.registry.operations import DEFAULT_LEASE_US
 from lakebed.staging import Staging, require_warehouse, roll_back
 from lakebed.staging import staging as open_write
@@ -27,32 +28,33 @@ def staging(
     *,
     kind: str = "insert",
     mode: str | None = None,
-    batch: tuple[str, int] | None = None,
+    batch: tuple[str, int] | Batch | None = None,
     lease_us: int = DEFAULT_LEASE_US,
     began: float | None = None,
 ) -> Iterator[Staging]:
-    """An open write (`lakebed.staging`). `batch` = (app_id, batch_id) is registered once; an earlier try that is still open is taken back.
+    """An open write (`lakebed.staging`). `batch` is registered once; an earlier try that is still open is taken back.
 
     The stage `intent` counts from `began` (`time.perf_counter`), where the caller did something before.
     """
     started = time.perf_counter() if began is None else began
-    if batch is not None:
-        take_over(context, table, batch)
+    if (own := Batch.of(batch)) is not None:
+        take_over(context, table, own)
     # a small insert has few milliseconds to spend: the rows are planned while the intent is written
-    opened = open_write(context.registry, context.storage, table, kind=kind, mode=mode, batch=batch, lease_us=lease_us, ahead=True)
+    opened = open_write(context.registry, context.storage, table, kind=kind, mode=mode, batch=own, lease_us=lease_us, ahead=True)
     with opened as work:
         work.timings["intent"] = time.perf_counter() - started
         yield work
 
 
-def take_over(context: Context, table: LakeTable, batch: tuple[str, int]) -> None:
+def take_over(context: Context, table: LakeTable, batch: Batch) -> None:
     """Undo an unfinished try of the same batch, whatever its lease says.
 
     The caller repeats the batch, so the other try is dead or a double of it; once it is taken back it can never register.
     """
     rows = context.registry.query(
-        "SELECT op_id, staging_path FROM operations WHERE table_id = :t AND app_id = :a AND batch_id = :b AND state IN ('writing', 'rolling_back')",
-        {"t": table.table_id, "a": batch[0], "b": batch[1]},
+        "SELECT op_id, staging_path FROM operations WHERE table_id = :t AND app_id = :a AND batch_id = :b "
+        "AND state IN ('writing', 'rolling_back') AND state <> 'rolled_back'",
+        {"t": table.table_id, "a": batch.app_id, "b": batch.batch_id},
     )
     if rows:
         require_warehouse(context.storage)

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 def try_append(registry: Registry, partition: NewPartition, operation: Operation) -> str | None:
     """The stored result of the append, or None with nothing done: the general path then decides, or says what is wrong.
 
-    Only a table and scope that this process has published to before are tried: their numbers never change.
+    Only a table and scope that this process has published to before are tried: their numbers never change. Batches of a stream
+    are compared with the newest one first, in the general path.
     """
-    if registry.dialect != "postgresql" or partition.insert_range is not None:
+    if registry.dialect != "postgresql" or partition.insert_range is not None or operation.is_streamed:
         return None
     table_id = registry.find_table_id(partition.table)
     scope = registry.scopes.get((table_id or 0, partition.instance, partition.schema_hash))

@@ -7,7 +7,7 @@ rolling_back -> rolled_back      the operation's directory is gone
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import (
@@ -18,6 +18,7 @@ from lakebed.core.errors import (
     RegistryUnavailableError,
 )
 from lakebed.core.ids import require_op_id
+from lakebed.registry.batches import Batch, adopt_query, find_registered
 from lakebed.registry.statements import Insert
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _ALL = (
     "mode",
     "app_id",
     "batch_id",
+    "query_id",
     "result",
     "lease_until",
     "error",
@@ -43,8 +45,6 @@ _ALL = (
     "updated_at",
 )
 _FIND = f"SELECT {', '.join(_COLUMNS)} FROM operations WHERE op_id = :op_id"
-_FIND_BATCH = """SELECT result FROM operations
-WHERE table_id = :table_id AND app_id = :app_id AND batch_id = :batch_id AND state = 'registered'"""
 _REGISTER = "UPDATE operations SET state = 'registered', result = :result, updated_at = :now WHERE op_id = :op_id AND state = 'writing'"
 _MOVE = "UPDATE operations SET state = :to, error = :error, updated_at = :now WHERE op_id = :op_id AND state = :was"
 
@@ -60,12 +60,23 @@ class Operation:
     mode: str | None = None
     app_id: str | None = None
     batch_id: int | None = None
+    is_streamed: bool = False  # its batches come in order
+    query_id: str | None = None  # names the checkpoint of a stream
 
     def __post_init__(self) -> None:
         require_op_id(self.op_id)
         if (self.app_id is None) != (self.batch_id is None):
             message = f"operation {self.op_id}: app_id and batch_id go together"
             raise InvalidValueError(message)
+
+    def with_batch(self, batch: Batch | None) -> Operation:
+        return self if batch is None else replace(self, **asdict(batch))
+
+    @property
+    def batch(self) -> Batch | None:
+        if self.app_id is None or self.batch_id is None:
+            return None
+        return Batch(app_id=self.app_id, batch_id=self.batch_id, is_streamed=self.is_streamed, query_id=self.query_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,10 +129,13 @@ def require_operation(reader: Registry | Reader | Transaction, op_id: str) -> Op
 
 def find_result(tx: Transaction, table: LockedTable, operation: Operation) -> str | None:
     """The answer of an earlier transaction that registered the same operation or the same batch."""
-    if operation.app_id is None:
+    if (batch := operation.batch) is None:
         return None
-    rows = tx.query(_FIND_BATCH, {"table_id": table.table_id, "app_id": operation.app_id, "batch_id": operation.batch_id})
-    return str(rows[0][0]) if rows else None
+    found = find_registered(tx, table.name, table.table_id, batch)
+    if found is None:
+        return None
+    adopt_query(tx, found, batch)
+    return found.result
 
 
 def register_parts(tx: Transaction, table: LockedTable, operation: Operation, *, result: str) -> list[Insert]:
@@ -178,7 +192,7 @@ def finish_rollback(tx: Transaction, op_id: str) -> None:
 def _row_of(tx: Transaction, table: LockedTable, operation: Operation, *, state: str, result: str | None, lease_until: int) -> Insert:
     values = (
         operation.op_id, table.table_id, operation.kind, state, operation.staging_path, operation.mode, operation.app_id,
-        operation.batch_id, result, lease_until, None, tx.now, tx.now,
+        operation.batch_id, operation.query_id, result, lease_until, None, tx.now, tx.now,
     )  # fmt: skip
     return Insert("operations", _ALL, [values])
 

@@ -36,6 +36,7 @@ from lakebed.core.errors.families import ConflictError, CorruptionError, Lakebed
 from lakebed.core.errors.refused import (
     AdoptionRefusedError,
     AmbiguousPartitionError,
+    AnotherCheckpointError,
     ClockRegressedError,
     DefinitionRefusedError,
     FileMissingError,
@@ -83,6 +84,7 @@ from lakebed.core.errors.unavailable import (
 __all__ = [
     "AdoptionRefusedError",
     "AmbiguousPartitionError",
+    "AnotherCheckpointError",
     "BackPressureError",
     "ClockRegressedError",
     "CommitTimeoutError",

@@ -188,6 +188,20 @@ class PartitionNotFoundError(RefusedError):
         self.wanted = wanted
 
 
+class AnotherCheckpointError(RefusedError):
+    """The batch was counted by another checkpoint than the newest registered batch of the stream."""
+
+    code = "another_checkpoint"
+
+    def __init__(self, table: str, *, app_id: str, batch_id: int, newest: int) -> None:
+        why = f"batch {newest} is registered" if batch_id < newest else "this batch is registered for another query id"
+        super().__init__(
+            f"{table}: batch {batch_id} of stream {app_id!a} comes from another checkpoint: {why}; nothing was written. Continue with the "
+            f"first checkpoint, or start over under a new app_id: lake.foreach_batch({table!a}, {app_id + '-2'!a})"
+        )
+        self.table, self.app_id, self.batch_id, self.newest = table, app_id, batch_id, newest
+
+
 class AmbiguousPartitionError(RefusedError):
     """Several schemas hold the slice and none was named."""
 
