@@ -51,8 +51,8 @@ def insert_rows(lake: Lake, *tables: pa.Table, paths: Sequence[str] = (), name: 
             instance=instance,
             event_range=(min(low for low, _ in times), max(high for _, high in times)) if times else None,
         )
-        work.published = publish_partition(lake.registry, partition, work.operation)
-        return work.published
+        done = work.published = publish_partition(lake.registry, partition, work.operation)
+        return done
 
 
 def fill(lake: Lake, count: int, *, rows: int = 20, instance: str = "global", start: int = 0) -> list[Published]:

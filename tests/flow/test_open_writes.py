@@ -166,7 +166,7 @@ class Unmovable:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)
 
-    def delete_tree(self, directory: str) -> None:
+    def delete_tree(self, directory: str) -> bool:
         raise StorageUnavailableError(directory)
 
 
