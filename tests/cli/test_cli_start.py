@@ -35,7 +35,7 @@ print(json.dumps(told))
 def commands_without_spark(local_shell: Shell) -> list[list[str]]:
     span = ["--insert-begin", "2026-01-01", "--insert-end", "2100-01-01"]
     listed = [
-        ["init"], ["check"], ["migrate-footers"], ["tables", "show", NAME], ["files", "list", NAME], ["partitions", "list"],
+        ["init"], ["check"], ["migrate-footers"], ["tables", "show", NAME], ["files", "list", NAME], ["files", "left-out"], ["partitions", "list"],
         ["partitions", "incompatible"], ["partitions", "retire", NAME, *span], ["partitions", "retire-incompatible"],
         ["partitions", "retire-expired", "--older-than-days", "90"], ["views", "list"], ["snapshots", "create", NAME],
         ["snapshots", "list", NAME], ["snapshots", "expire", NAME], ["snapshots", "tag", NAME, "a"], ["compact", "plan", NAME],

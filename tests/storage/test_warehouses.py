@@ -94,7 +94,7 @@ def test_a_warehouse_keeps_its_identity(storage: Storage) -> None:
 def test_a_marker_that_somebody_else_made_in_the_same_moment_counts(storage: Storage) -> None:
     theirs = read_marker(storage)
 
-    connect._mark(storage, create=True)
+    connect.mark_warehouse(storage, registry_id=None)
 
     assert read_marker(storage) == theirs
 

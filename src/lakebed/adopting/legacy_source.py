@@ -35,6 +35,8 @@ FROM lakehouse_partitions WHERE view_set_name = %s ORDER BY begin_insert_time, e
 _INLINE = "SELECT file_path, file_metadata, 1 FROM lakehouse_partitions WHERE view_set_name = %s AND file_path = ANY(%s) AND file_metadata IS NOT NULL"
 _SEPARATE = "SELECT file_path, metadata, {format} FROM partition_metadata WHERE file_path = ANY(%s)"
 _FILES = "SELECT DISTINCT file_path, view_set_name FROM lakehouse_partitions WHERE file_path IS NOT NULL ORDER BY 1"
+_SIZES = """SELECT file_path, max(COALESCE(file_size, 0)) FROM lakehouse_partitions WHERE file_path IS NOT NULL
+GROUP BY file_path ORDER BY file_path"""
 _TEMPORARY = f"""SELECT file_path, max(COALESCE(file_size, 0)), max({_micros("expiration")}), count(*) FROM temporary_files
 WHERE file_path IS NOT NULL AND isfinite(expiration) GROUP BY file_path ORDER BY file_path"""
 
@@ -96,6 +98,10 @@ class LegacySource:
     def list_files(self) -> list[tuple[str, str]]:
         """Every path that some row names, with its view set; empty for a row that names none."""
         return [(path, view_set or "") for path, view_set in self._query(_FILES)]
+
+    def list_sizes(self) -> list[tuple[str, int]]:
+        """Every path that some row names, with the size that it tells."""
+        return [(path, size) for path, size in self._query(_SIZES)]
 
     def load_footers(self, view_set: str, paths: Sequence[str]) -> dict[str, LegacyFooter]:
         """Stored footers by path; a path without one is left out."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,12 +16,14 @@ from lakebed.cli.terminal import (
     Warehouse,
     err,
     errors,
+    fail,
     opened,
     out,
     print_json,
     print_table,
     showing,
 )
+from lakebed.core.errors import LakebedError
 
 if TYPE_CHECKING:
     from lakebed.registry.footers import FooterUpgrade
@@ -29,17 +31,44 @@ if TYPE_CHECKING:
 config = typer.Typer(help="Settings.", no_args_is_help=True)
 
 
-def init(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, as_json: AsJson = False) -> None:
+AdoptWarehouse = Annotated[
+    bool, typer.Option("--adopt-warehouse", help="the place holds the registry's files already: compare, then mark it")
+]
+Legacy = Annotated[
+    str | None, typer.Option("--legacy", metavar="URL", help="with --adopt-warehouse: the files are those of this older registry")
+]
+
+
+def init(
+    registry: Url = URL,
+    warehouse: Warehouse = WAREHOUSE,
+    *,
+    adopt_warehouse: AdoptWarehouse = False,
+    legacy: Legacy = None,
+    as_json: AsJson = False,
+) -> None:
     """Create a registry and a warehouse, or say that they are there.
 
     Example: lakebed init --registry sqlite:///lake.db
     """
+    if legacy is not None and not adopt_warehouse:
+        message = "--legacy goes with --adopt-warehouse"
+        raise typer.BadParameter(message)
+    if adopt_warehouse:
+        _adopt(registry, warehouse, legacy)
     with opened(registry, warehouse, create=True) as lake:
         where, root, tables = lake.registry.backend.shown_url, lake.storage.paths.root, len(lake.list_tables())
     if as_json:
         print_json({"registry": where, "warehouse": root, "tables": tables})
     else:
         out().print(f"registry {where} and warehouse {root} are ready", soft_wrap=True)
+
+
+def _adopt(registry: str, warehouse: str, legacy: str | None) -> None:
+    from lakebed.opening import adopt_warehouse  # noqa: PLC0415 - brings pyarrow
+
+    with errors():
+        adopt_warehouse(registry, warehouse, legacy=legacy)
 
 
 def demo(*, as_json: AsJson = False) -> None:
@@ -56,8 +85,10 @@ def demo(*, as_json: AsJson = False) -> None:
         raise typer.Exit(EXIT_DRIFT)
 
 
-def migrate(registry: Url = URL, *, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def migrate(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Bring an older registry up to date; can be interrupted and run again.
+
+    A warehouse that has no marker yet is marked, after its files were compared with the registry.
 
     Example: lakebed migrate --dry-run
     """
@@ -65,12 +96,23 @@ def migrate(registry: Url = URL, *, dry_run: DryRun = False, as_json: AsJson = F
 
     with errors():
         applied = list_pending(registry) if dry_run else migrate_registry(registry, report=err().print)
+    marked = None if dry_run else _mark_migrated(registry, warehouse)
     if as_json:
-        print_json({"dry_run": dry_run, "revisions": applied})
+        print_json({"dry_run": dry_run, "revisions": applied, "warehouse": marked})
     elif applied:
         out().print(f"{'would apply' if dry_run else 'applied'} {', '.join(applied)}")
     else:
         out().print("the registry is up to date")
+
+
+def _mark_migrated(registry: str, warehouse: str) -> str | None:
+    from lakebed.opening import adopt_migrated  # noqa: PLC0415 - brings pyarrow
+
+    try:
+        return adopt_migrated(registry, warehouse)
+    except LakebedError as exc:
+        err().print("the registry is up to date; its warehouse is not ready:")
+        fail(exc)
 
 
 def migrate_footers(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, dry_run: DryRun = False, as_json: AsJson = False) -> None:

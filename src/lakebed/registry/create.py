@@ -55,6 +55,18 @@ def open_backend(url: str, *, timeout_s: float = 30.0, strict: bool = False) -> 
     return SqliteBackend(where, timeout_s=timeout_s, strict=strict)
 
 
+def has_registry(url: str) -> bool:
+    """Whether there is one of any revision; nothing is created."""
+    where = parse_url(url)
+    if not isinstance(where, str):
+        return where.exists() and where.stat().st_size > 0
+    registry = Registry(open_backend(url))
+    try:
+        return find_revision(registry) is not None
+    finally:
+        registry.close()
+
+
 def find_revision(registry: Registry) -> str | None:
     """The registry's revision; None for an empty database; refuses a database that is not ours."""
     names = {row[0] for row in registry.query(_LIST_TABLES[registry.dialect])}

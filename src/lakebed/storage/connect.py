@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lakebed.storage.access import Storage
 
 MARKER_FORMAT = 1
+_ADOPT = "`lakebed init --adopt-warehouse` marks a place that holds the files of a migrated registry"
 _ID_BYTES = 16
 _CONNECT_TIMEOUT_S = 5.0
 _ATTEMPTS = 3
@@ -51,14 +52,17 @@ def open_storage(
     endpoint_override: str | None = None,
     region: str | None = None,
     owner: Callable[[], str] | None = None,
+    claims: Callable[[Storage], bool] | None = None,
 ) -> Storage:
-    """The storage at `warehouse`, with a valid marker; an unmarked place is marked only with `create` and only if nothing lies there.
+    """The storage at `warehouse`, with a valid marker; an unmarked place is marked only with `create`, and only if it is empty.
 
-    `owner` tells the id of the registry that a new warehouse belongs to; asked only when one is made.
+    `owner` gives the id of the registry that a new warehouse belongs to; asked only when one is made. `claims` is asked of a place with
+    files: True when they are known to be the registry's own.
     """
     storage = _choose(warehouse, create=create, endpoint_override=endpoint_override, region=region)
     if storage.find_marker() is None:
-        _mark(storage, create=create, owner=owner)
+        _require_markable(storage, create=create, claims=claims)
+        mark_warehouse(storage, registry_id=None if owner is None else owner())
     read_marker(storage)
     return storage
 
@@ -84,18 +88,26 @@ def read_marker(storage: Storage) -> Marker:
     return marker
 
 
-def _mark(storage: Storage, *, create: bool, owner: Callable[[], str] | None = None) -> None:
+def find_place(warehouse: str) -> Storage:
+    """The storage at `warehouse`, marked or not; nothing is created."""
+    return _choose(warehouse, create=False, endpoint_override=None, region=None)
+
+
+def _require_markable(storage: Storage, *, create: bool, claims: Callable[[Storage], bool] | None) -> None:
     if not create:
-        raise PathRefusedError(
-            storage.paths.root, reason="there is no warehouse here: check the spelling, or create one with `lakebed init`"
-        )
-    # A marker is written before anything else, so what lies beside no marker, looked for last, is not ours.
-    if not storage.is_unused() and storage.find_marker() is None:
-        reason = f"other files lie there and no {MARKER_NAME}: name an empty place, or move them away"
+        reason = f"there is no warehouse here: check the spelling, or create one with `lakebed init`; {_ADOPT}"
         raise PathRefusedError(storage.paths.root, reason=reason)
-    content = {"warehouse_id": secrets.token_bytes(_ID_BYTES).hex(), "format": MARKER_FORMAT}
-    if owner is not None:
-        content["registry_id"] = owner()
+    # A marker is written before anything else, so what lies beside no marker, looked for last, is not ours.
+    if not storage.is_unused() and storage.find_marker() is None and not (claims is not None and claims(storage)):
+        reason = f"other files lie there and no {MARKER_NAME}: name an empty place, or move them away; {_ADOPT}"
+        raise PathRefusedError(storage.paths.root, reason=reason)
+
+
+def mark_warehouse(storage: Storage, *, registry_id: str | None, warehouse_id: str | None = None) -> None:
+    """Write the marker; whoever calls has made sure that the place is empty or holds the registry's own files."""
+    content = {"warehouse_id": warehouse_id or secrets.token_bytes(_ID_BYTES).hex(), "format": MARKER_FORMAT}
+    if registry_id is not None:
+        content["registry_id"] = registry_id
     with suppress(FileConflictError):  # somebody marked it in this moment: theirs counts
         storage.create_exclusive(storage.paths.marker, json.dumps(content).encode())
 
