@@ -207,11 +207,16 @@ class Lake:
 
         return GroupedWriter(self.context, name, **options)
 
-    def foreach_batch(self, name: str, app_id: str, *, mode: Mode = "append", evolve: bool = False) -> Callable[[DataFrame, int], None]:
-        """For `writeStream.foreachBatch(...)`: each batch once, across restarts and replays; one `app_id` per checkpoint."""
+    def foreach_batch(
+        self, name: str, app_id: str, *, mode: Mode = "append", evolve: bool = False, checkpoint: str | None = None
+    ) -> Callable[[DataFrame, int], None]:
+        """For `writeStream.foreachBatch(...)`: each batch once, across restarts and replays; one `app_id` per checkpoint.
+
+        Batches of another checkpoint are refused. Over Spark Connect give the query's `checkpointLocation` as `checkpoint`.
+        """
         from lakebed.pipeline.streaming import foreach_batch
 
-        return foreach_batch(self.context, name, app_id, mode=mode, evolve=evolve)
+        return foreach_batch(self.context, name, app_id, mode=mode, evolve=evolve, checkpoint=checkpoint)
 
     writing = on_halves(halves.open_writing)
     register_files = on_halves(halves.register_files)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from insert_lakes import ORDERS, make_orders, orders, rows_of
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812
 
 from lakebed.compaction import compact
@@ -75,16 +76,26 @@ def compact_with_spark(lake: Lake, name: str) -> str:
 
 
 def stream(lake: Lake) -> list[Any]:
-    """Two batches, then the query starts again and repeats nothing."""
+    """Two batches, then the query starts again and repeats nothing; with a new checkpoint it is refused."""
     make_orders(lake)
     place = Path(lake.storage.paths.root).parent
     orders(lake.spark, 0, 20).repartition(2).write.parquet(str(place / "source"))
     for _ in range(2):
-        rows = lake.spark.readStream.schema("id long, ts timestamp, amount double").option("maxFilesPerTrigger", 1)
-        writer = rows.parquet(str(place / "source")).writeStream.foreachBatch(lake.foreach_batch(ORDERS, "walk"))
-        query = writer.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True).start()
-        query.awaitTermination()
-    return [rows_of(lake) == rows_of(orders(lake.spark, 0, 20)), len(lake.list_partitions(ORDERS))]
+        run_query(lake, place, "checkpoint")
+    query_id = json.loads((place / "checkpoint" / "metadata").read_text())["id"]
+    ids = lake.registry.query("SELECT DISTINCT query_id FROM operations WHERE app_id = 'walk'")
+    try:
+        run_query(lake, place, "another")
+    except StreamingQueryException as exc:
+        refused = "AnotherCheckpointError" in str(exc)
+    return [rows_of(lake) == rows_of(orders(lake.spark, 0, 20)), len(lake.list_partitions(ORDERS)), ids == [(query_id,)], refused]
+
+
+def run_query(lake: Lake, place: Path, checkpoint: str) -> None:
+    rows = lake.spark.readStream.schema("id long, ts timestamp, amount double").option("maxFilesPerTrigger", 1)
+    write = lake.foreach_batch(ORDERS, "walk", checkpoint=str(place / checkpoint))
+    writer = rows.parquet(str(place / "source")).writeStream.foreachBatch(write).option("checkpointLocation", str(place / checkpoint))
+    writer.trigger(availableNow=True).start().awaitTermination()
 
 
 STEPS: tuple[Callable[[Lake], Any], ...] = (imports_lakebed, keys_of_decimals, lists, json_lines, stream)

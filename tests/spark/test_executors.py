@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 WALK = HERE / "executor_walk.py"
 OPTIONS = {"spark.sql.shuffle.partitions": "2"}
-GOOD = {"keys_of_decimals": True, "lists": ["spark", 20], "json_lines": ["spark", 20], "stream": [True, 2], "clean": True}
+GOOD = {"keys_of_decimals": True, "lists": ["spark", 20], "json_lines": ["spark", 20], "stream": [True, 2, True, True], "clean": True}
 # found by every Python that starts with it on its path, before anything else is imported
 WITHOUT_LAKEBED = """
 import sys
