@@ -26,6 +26,7 @@ from lakebed.registry.runs import add_run, finish_run
 from lakebed.registry.snapshots import has_instances
 from lakebed.registry.time_travel import go_back
 from lakebed.registry.view_sets import version_of
+from lakebed.staging import naming_recovery
 from lakebed.writing import open_writing, partition_of, wanted_of
 
 if TYPE_CHECKING:
@@ -86,10 +87,10 @@ def roll_back_to(
     with registry.write() as tx:
         require_allowed(tx, JOB, asked_by)
     with open_writing(registry, storage, plan.table, kind="rollback") as writing:
-        for file in plan.files:
-            storage.copy(file.file_path, writing.new_path(partition_path=file.partition_path))
-        writing.published = _publish(registry, plan, writing, _capture(storage, plan, writing), actor=asked_by)
-    return replace(plan.result, group=writing.published.group, journal_number=writing.published.journal_number)
+        with naming_recovery(registry, writing.operation.op_id):
+            partitions = _copy(storage, plan, writing)
+        published = writing.published = _publish(registry, plan, writing, partitions, actor=asked_by)
+    return replace(plan.result, group=published.group, journal_number=published.journal_number)
 
 
 def _plan(registry: Registry, table: LakeTable, snapshot_id: int) -> _Plan:
@@ -137,10 +138,12 @@ def _keep(table: LakeTable) -> Callable[[Transaction], None]:
     return lambda tx: require_serving(tx, table)
 
 
-def _capture(storage: Storage, plan: _Plan, writing: Writing) -> list[NewPartition]:
+def _copy(storage: Storage, plan: _Plan, writing: Writing) -> list[NewPartition]:
     """One partition per version that the files were written under, which is what compaction and deletion go by."""
     if not plan.files:
         return [partition_of(plan.restored, [], insert_range=None, instance=GLOBAL_INSTANCE)]
+    for file in plan.files:
+        storage.copy(file.file_path, writing.new_path(partition_path=file.partition_path))
     storage.sync_tree(writing.directory)
     grouped = defaultdict(list)
     for file, path in zip(plan.files, writing.paths, strict=True):

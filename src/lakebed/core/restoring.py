@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from lakebed.core.types import Field, List, Map, Primitive, Struct, Type, can_promote
 
@@ -68,7 +68,7 @@ def _restore_field(field: Field, now: Field | None, known: Sequence[Field | None
 def _restore_type(kind: Type, now: Field | None, found: Sequence[Field]) -> Type:
     match kind:
         case Primitive():
-            return reduce(_wider, (other.type for other in found), kind)
+            return reduce(_wider, [other.type for other in found], cast("Type", kind))
         case Struct(fields=fields):
             return Struct(fields=_restore(fields, () if now is None else now.children, [_level(other.children) for other in found]))
         case List(element=element):
