@@ -40,8 +40,7 @@ class Embedded:
         self._is_closed = False
         self._failures, self._next_try = 0, 0.0
 
-    def on_commit(self, tables: frozenset[int]) -> None:
-        del tables
+    def on_commit(self, _: frozenset[int]) -> None:
         self.ensure_started()
 
     def ensure_started(self) -> None:

@@ -27,7 +27,6 @@ from lakebed.registry.publish import publish_partition
 from lakebed.registry.retire import retire_by_ids
 from lakebed.registry.snapshots import sum_at_group
 from lakebed.registry.temporary_files import claim_expired
-from lakebed.registry.time_travel import as_it_was
 from lakebed.registry.transaction import ids_of_table
 from lakebed.testing import FILES_PER_GROUP, multiply_file
 
@@ -76,7 +75,7 @@ class Large:
         """Every connection of the pool is the one that called: it hands over what it counted before it answers."""
         self.registry.query("SELECT pg_stat_force_next_flush()")
         self.registry.query("SELECT pg_stat_clear_snapshot()")
-        lookups = dict(self.registry.query(_LOOKUPS))
+        lookups: dict[str, int] = dict(self.registry.query(_LOOKUPS))
         return {table: (scans, rows, int(lookups.get(table, 0))) for table, scans, rows in self.registry.query(_SCANS)}
 
 
@@ -135,7 +134,7 @@ def last_partition(large: Large) -> int:
 
 def at_group(large: Large, table: LakeTable, group: int) -> Any:
     with large.registry.read() as reader:
-        return as_it_was(reader, table, AtGroup(group)), list_partition_paths(reader, table.table_id, as_of=AtGroup(group))
+        return list_partition_paths(reader, table.table_id, as_of=AtGroup(group))
 
 
 def seal_one(large: Large) -> None:

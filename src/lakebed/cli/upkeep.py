@@ -227,9 +227,9 @@ def _render_compaction(done: CompactionResult, *, as_json: bool) -> None:
         return
     for file in done.damaged:
         out().print(f"LEFT  {file.reason}", markup=False, soft_wrap=True)
-    told = f"; {done.conflicts} runs met a writer" if done.conflicts else ""
-    told += f"; {len(done.damaged)} damaged files were left as they are" if done.damaged else ""
+    beside = f"; {done.conflicts} runs met a writer" if done.conflicts else ""
+    beside += f"; {len(done.damaged)} damaged files were left as they are" if done.damaged else ""
     out().print(
         f"{done.files_before:,} files into {done.files_after:,}, {done.bytes_before / 1e6:,.1f} MB into {done.bytes_after / 1e6:,.1f} MB, "
-        f"{done.rows:,} rows, {done.seconds:.1f} s{told}"
+        f"{done.rows:,} rows, {done.seconds:.1f} s{beside}"
     )

@@ -46,7 +46,7 @@ _MAX_ATTEMPTS = 5
 class Listener(Protocol):
     """Whatever wants to know of this process's commits; must return at once."""
 
-    def __call__(self, tables: frozenset[int]) -> None:
+    def __call__(self, tables: frozenset[int], /) -> None:
         """Something was committed as the only writer of these tables, or as their creator."""
 
 
