@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import pytest
 from view_lakes import DAY, add_orders, at_hour, make_orders, read_rows
 
@@ -52,6 +54,24 @@ def test_spark_does_what_is_too_much_for_one_process_and_both_engines_agree(shop
     assert [run.engine for run in here.runs] == ["local"]
     assert read_rows(shop, "shop.orders") == rows
     assert shop.check().clean
+
+
+def test_spark_goes_on_without_a_file_that_cannot_be_decoded(shop: Lake, clock: FixedClock) -> None:
+    make_orders(shop)
+    fill(shop, clock, 0, 1, 2, 3)
+    bad = shop.list_files("shop.orders")[1].file_path
+    content = Path(bad).read_bytes()
+    place = pq.read_metadata(bad).row_group(0).column(0).data_page_offset
+    Path(bad).write_bytes(content[:place] + b"\xff" * 12 + content[place + 12 :])
+
+    done = compact(shop.registry, shop.storage, "shop.orders", engines=replace(engines_of(shop.context), local_bytes=0))
+
+    assert [(run.engine, run.files_read) for run in done.runs] == [("spark", 3)]
+    assert [(file.path, file.code, file.row_group, file.column) for file in done.damaged] == [(bad, "file_damaged", 0, "ts")]
+    assert len(shop.list_files("shop.orders")) == 2
+    Path(bad).write_bytes(content)
+    assert len(read_rows(shop, "shop.orders")) == 8
+    assert shop.check(deep=True).clean
 
 
 def test_json_becomes_parquet_where_there_is_spark_and_waits_where_there_is_none(shop: Lake, clock: FixedClock) -> None:
