@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import duckdb
 import polars as pl
@@ -257,7 +257,7 @@ def test_no_valid_file_of_pyarrow_is_refused(table: pa.Table, options: dict[str,
 @settings(max_examples=30)
 @given(table=any_tables(), codec=st.sampled_from(["uncompressed", "snappy", "zstd"]), rows_per_group=st.integers(1, 50))
 def test_no_valid_file_of_polars_or_duckdb_is_refused(
-    tmp_path_factory: pytest.TempPathFactory, table: pa.Table, codec: str, rows_per_group: int
+    tmp_path_factory: pytest.TempPathFactory, table: pa.Table, codec: Literal["uncompressed", "snappy", "zstd"], rows_per_group: int
 ) -> None:
     place = tmp_path_factory.mktemp("others")
     frame = pl.DataFrame(table.drop_columns([name for name in table.column_names if name == "map"]))  # polars has no maps

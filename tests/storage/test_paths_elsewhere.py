@@ -19,19 +19,29 @@ ELSEWHERE = {
 OTHERWISE = {
     ("admin/doctor.py", "f'{home}/bin/java'"): "a program",
     ("adopting/legacy_files.py", "f'{root}/{told}'"): "an argument of `canonical`",
+    ("check/iceberg_reach.py", "f'{path}/'"): "a prefix that paths are compared with",
     (
-        "check/iceberg.py",
-        "storage.paths.metadata_directory(table_id, TableName(database, name)) + '/'",
+        "check/iceberg_reach.py",
+        "self.storage.paths.metadata_directory(table_id, TableName(database, name)) + '/'",
+    ): "a prefix that paths are compared with",
+    (
+        "check/iceberg_reach.py",
+        "self.storage.paths.table_directory(known.table_id, TableName.parse(pointer.table)) + '/'",
     ): "a prefix that paths are compared with",
     ("check/warehouse.py", "f\"{row[0].rstrip('/')}/\""): "a prefix that paths are compared with",
     ("cli/serving.py", "f\", http://{facts['listen']}/status\""): "an address",
-    ("iceberg/reach.py", "storage.paths.metadata_directory(table.id, TableName(table.database, table.name)) + '/'"): "a prefix",
+    ("iceberg/pins.py", "storage.paths.table_directory(row.id, name) + '/'"): "a prefix that paths are compared with",
+    ("iceberg/reach.py", "f'{parent}/{name}'"): "the name under which a path was found",
+    ("iceberg/reach.py", "f'{path}/'"): "a prefix that paths are compared with",
+    ("iceberg/reach.py", "self.storage.paths.metadata_directory(table.id, name) + '/'"): "a prefix",
+    ("iceberg/reach.py", "self.storage.paths.table_directory(table.id, TableName(table.database, table.name)) + '/'"): "a prefix",
+    ("pipeline/streaming.py", "f\"{checkpoint.rstrip('/')}/metadata\""): "a file of Spark's checkpoint",
     ("registry/orphans.py", "f\"{row[0].rstrip('/')}/\""): "a prefix that paths are compared with",
     ("registry/sqlite.py", "point.rstrip('/') + '/'"): "a prefix, of a mount",
     ("testing.py", "f'sqlite:///{directory}/lake.db'"): "the address of a registry",
 }
 # Names of leases, keys and people: never seen by a storage.
-NAMES = {"registry/leases.py", "registry/adopted.py", "registry/expired.py", "registry/deliveries.py", "registry/legacy.py"}
+NAMES = {"registry/processes.py", "registry/adopted.py", "registry/expired.py", "registry/deliveries.py", "registry/legacy.py"}
 NAMES |= {"pipeline/reading.py", "maintenance/schedule.py", "core/partitions.py", "cli/progress.py"}
 
 

@@ -36,7 +36,8 @@ def _breaks(definition: Definition, table: TableName, *, lost: AbstractSet[str],
     if lost and any(tree.find_all(exp.Star)):
         return True
     ambiguous = gained if len(definition.inputs) > 1 else frozenset[str]()
-    for column in (*tree.find_all(exp.Column), *tree.find_all(exp.Dot)):
+    columns: list[exp.Column | exp.Dot] = [*tree.find_all(exp.Column), *tree.find_all(exp.Dot)]
+    for column in columns:
         names = [part.name.lower() for part in column.parts]
         if names[0] not in others and not lost.isdisjoint(names):
             return True
