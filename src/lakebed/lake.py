@@ -15,6 +15,7 @@ from lakebed.opening import open_halves
 from lakebed.parquet.cache import FooterCache
 from lakebed.publishing import Embedded
 from lakebed.registry import lake_tables, plans
+from lakebed.registry.create import read_facts
 from lakebed.registry.footers import FooterIndex, load_partition_metadata
 from lakebed.registry.sealing import seal_table
 from lakebed.registry.waiting import RegistryCommits, wait_until_published
@@ -107,9 +108,13 @@ class Lake:
             registry.add_listener(self._embedded.on_commit)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        url = self.settings.registry_url
-        known = None if url is None else strip_password(url)
+        known = None if self._url is None else strip_password(self._url)
         return _reconnect, (known, self.storage.paths.root, self._wishes.options, self.settings.metadata_mode)
+
+    @property
+    def _url(self) -> str | None:
+        """As another process opens the registry, whatever directory it works in."""
+        return self.registry.backend.shown_url if self.registry.dialect == "sqlite" else self.settings.registry_url
 
     def __enter__(self) -> Self:
         return self
@@ -131,7 +136,7 @@ class Lake:
         from lakebed.pipeline.context import Context
         from lakebed.pipeline.session import SparkSource
 
-        url = self.settings.registry_url
+        url = self._url
         source = SparkSource(self._wishes.given, options=self._wishes.options, serves=(url, self.storage.paths.root) if url else None)
         return Context(self.registry, self.storage, source, self.commits, self.settings.metadata_mode, owner=self)
 
@@ -141,10 +146,13 @@ class Lake:
         return self.context.spark
 
     def register_functions(self, spark: SparkSession | None = None) -> tuple[str, ...]:
-        """Make `list_partitions()`, `retire_partitions(...)` and the others known to the session; their names."""
+        """Make `list_partitions()`, `retire_partitions(...)` and the others known to the session; their names.
+
+        Refused unless the session's Python workers have Lakebed and an environment that names this lake.
+        """
         from lakebed.pipeline.functions import register_functions
 
-        return register_functions(spark or self.spark)
+        return register_functions(spark or self.spark, read_facts(self.registry)["registry_id"])
 
     # -- tables -------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
-"""Runs the examples of pages as a reader would: block after block, each page in a directory of its own, one Spark for all.
+"""Runs the examples of pages as a reader would: block after block, each page in a new directory, one Spark for all.
 
 A process of its own: `python run_pages.py REQUEST`, a JSON file with the pages, what to put for names of hosts that exist only on paper,
 and where the answer goes: per page what went wrong (nothing, if all is well) and the seconds it took. Pages give Spark whole paths: Java
-stays in the directory where it was started.
+stays in the directory where it was started. Its Python workers look for the lake of a page, `lake.db` and `warehouse`, where every page runs.
 """
 
 from __future__ import annotations
@@ -124,16 +124,19 @@ def _put(text: str, names: Mapping[str, str]) -> str:
 
 def main() -> None:
     request = json.loads(Path(sys.argv[1]).read_text())
-    spark = SparkSource(options=_SPARK).spark
     outcomes: dict[str, tuple[str, float]] = {}
-    for page in request["pages"]:
-        with tempfile.TemporaryDirectory(prefix="docs-", ignore_cleanup_errors=True) as directory:
-            os.chdir(directory)
+    with tempfile.TemporaryDirectory(prefix="docs-", ignore_cleanup_errors=True) as directory:
+        place = Path(directory) / "page"
+        spark = SparkSource(options=_SPARK, serves=(f"sqlite:///{place}/lake.db", str(place / "warehouse"))).spark
+        for page in request["pages"]:
+            place.mkdir()
+            os.chdir(place)
             began = time.perf_counter()
             wrong = run_page(Path(page), request["names"])
             outcomes[page] = (wrong, round(time.perf_counter() - began, 2))
             os.chdir("/")
-    spark.stop()
+            place.rename(f"{place}-{len(outcomes)}")  # a server that the page started may still write there
+        spark.stop()
     Path(request["answer"]).write_text(json.dumps(outcomes))
 
 

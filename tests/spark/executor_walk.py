@@ -17,6 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812
 
 from lakebed.compaction import compact
+from lakebed.core.errors import SessionRefusedError
 from lakebed.core.transforms import parse_transform
 from lakebed.core.types import Primitive
 from lakebed.lake import Lake, connect
@@ -98,7 +99,16 @@ def run_query(lake: Lake, place: Path, checkpoint: str) -> None:
     writer.trigger(availableNow=True).start().awaitTermination()
 
 
-STEPS: tuple[Callable[[Lake], Any], ...] = (imports_lakebed, keys_of_decimals, lists, json_lines, stream)
+def functions(lake: Lake) -> str:
+    """Why the workers cannot answer for the lake: they lack Lakebed, or nothing names it to them."""
+    try:
+        lake.register_functions()
+    except SessionRefusedError as exc:
+        return str(exc)
+    return ""
+
+
+STEPS: tuple[Callable[[Lake], Any], ...] = (imports_lakebed, keys_of_decimals, lists, json_lines, stream, functions)
 
 
 def attempt(step: Callable[[Lake], Any], lake: Lake) -> Any:

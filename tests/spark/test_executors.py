@@ -16,6 +16,7 @@ from insert_lakes import ORDERS, make_orders
 from pyspark import cloudpickle
 
 from lakebed.core.errors import InvalidValueError
+from lakebed.lake import connect
 from lakebed.pipeline.context import Context
 from lakebed.pipeline.session import SparkSource
 
@@ -68,6 +69,7 @@ def test_executors_need_no_lakebed(url: str, tmp_path: Path) -> None:
 
     answers = walk(url, tmp_path, cluster, PYSPARK_PYTHON=python_without_lakebed(tmp_path))
 
+    assert "they cannot import this version of Lakebed (No module named 'lakebed'): install it" in answers.pop("functions")
     assert answers == {"imports_lakebed": False, **GOOD}
 
 
@@ -78,6 +80,7 @@ def test_a_lake_is_written_and_streamed_into_over_spark_connect(url: str, tmp_pa
     with connect_server(environment()) as remote:
         answers = walk(url, tmp_path, {"spark.remote": remote})
 
+    assert "LAKEBED_REGISTRY_URL is not set in the environment of Spark's Python workers: set" in answers.pop("functions")
     assert answers == {"imports_lakebed": True, **GOOD}
 
 
@@ -92,6 +95,20 @@ def test_a_writer_of_batches_is_pickled_as_the_settings_of_its_lake(lake: Lake) 
     assert again.context.registry is not lake.registry
     assert [row.name for row in again.context.owner.list_tables()] == ["orders"]
     again.context.owner.close()
+
+
+def test_a_lake_with_a_relative_path_is_opened_again_from_any_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with connect("sqlite:///lake.db", warehouse="warehouse") as lake:
+        make_orders(lake)
+        content = pickle.dumps(lake)
+        monkeypatch.chdir(tmp_path / "elsewhere")
+
+        with pickle.loads(content) as again:  # noqa: S301 - our own
+            assert [row.name for row in again.list_tables()] == ["orders"]
+
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_a_context_that_no_lake_owns_is_not_pickled(lake: Lake) -> None:

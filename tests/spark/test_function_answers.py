@@ -20,6 +20,7 @@ from lakebed.core.errors import (
     RegistryRefusedError,
     TableNotFoundError,
     TooManyPartitionsError,
+    WrongLakeError,
 )
 from lakebed.pipeline.function_answers import FUNCTIONS, answer, bind_arguments
 from lakebed.pipeline.function_workers import (
@@ -28,12 +29,16 @@ from lakebed.pipeline.function_workers import (
     answer_arrays,
     answer_rows,
     close_registries,
+    find_obstacle,
     worker_environment,
 )
+from lakebed.registry.create import open_registry, read_facts
 from lakebed.registry.runs import list_runs
+from lakebed.storage.connect import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from lakebed.lake import Lake
     from lakebed.registry.engine import Registry
@@ -244,17 +249,47 @@ def test_workers_find_the_registry_in_their_environment_and_nowhere_else(lake: L
     monkeypatch.delenv(REGISTRY_VARIABLE, raising=False)
     monkeypatch.delenv(WAREHOUSE_VARIABLE, raising=False)
 
+    lake_id = read_facts(lake.registry)["registry_id"]
+
     with pytest.raises(RegistryRefusedError, match=r"LAKEBED_REGISTRY_URL is not set .* before the session"):
-        answer_arrays("list_partitions", (), {})
+        answer_arrays(lake_id, "list_partitions", (), {})
     with worker_environment(url, lake.storage.paths.root):
-        found = answer_arrays("list_partitions", (pa.array([str(ORDERS)]),), {"insert_begin": pa.array([hour(2)])})
-        told = list(answer_rows("retire_partition_by_metadata", ([], key(0))))
+        found = answer_arrays(lake_id, "list_partitions", (pa.array([str(ORDERS)]),), {"insert_begin": pa.array([hour(2)])})
+        told = list(answer_rows(lake_id, "retire_partition_by_metadata", ([], key(0))))
 
     close_registries()
     assert found.num_rows == 1
     assert told[0][-2] == "retired"
     with pytest.raises(RegistryRefusedError):
-        answer_rows("list_partitions", ([], {})).__next__()
+        answer_rows(lake_id, "list_partitions", ([], {})).__next__()
+
+
+def test_a_worker_answers_for_the_lake_of_its_environment_alone(lake: Lake, url: str, tmp_path: Path) -> None:
+    three_hours(lake)
+    lake_id, elsewhere = read_facts(lake.registry)["registry_id"], str(tmp_path / "elsewhere")
+    open_storage(elsewhere, create=True)
+
+    with worker_environment(url, lake.storage.paths.root):
+        assert find_obstacle(lake_id) is None
+        assert "is not that of the lake 0000, which registered this function" in str(find_obstacle("0000"))
+        with pytest.raises(WrongLakeError):
+            list(answer_rows("0000", "retire_partition_by_metadata", ([], key(0))))
+    with worker_environment(url, elsewhere), pytest.raises(WrongLakeError, match=r"the warehouse .*elsewhere is not that of the lake"):
+        list(answer_rows(lake_id, "retire_partition_by_file", ([str(tmp_path / "file")], {})))
+
+    close_registries()
+    assert len(lake.list_partitions(str(ORDERS))) == 3
+
+
+def test_a_worker_creates_no_registry(empty_url: str, tmp_path: Path) -> None:
+    place = tmp_path / "nothing.db"
+
+    for url in (empty_url, f"sqlite:///{place}"):
+        with worker_environment(url, str(tmp_path)), pytest.raises(RegistryRefusedError, match="there is no registry at"):
+            answer_arrays("0000", "list_partitions", (), {})
+
+    assert not place.exists()
+    open_registry(empty_url).close()  # still free for whoever creates one
 
 
 def test_two_workers_that_run_the_same_task_retire_once(lake: Lake, another: Callable[[], Registry]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -13,12 +14,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from connect_servers import connect_server
 
-from builders import DAILY, ORDERS, fake_file, make_table, make_view, promote, publish, stage, write_partition
+from builders import DAILY, ORDERS, fake_file, logical_dump, make_table, make_view, promote, publish, stage, write_partition
+from lakebed.core.errors import SessionRefusedError
 from lakebed.lake import connect
 from lakebed.pipeline.function_answers import FUNCTIONS
+from lakebed.registry.create import read_facts
 from lakebed.registry.runs import list_runs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
     from lakebed.lake import Lake
@@ -38,6 +43,8 @@ QUESTIONS = [
     "SELECT outcome FROM retire_partitions('shop.nothing', '2026-01-01', '2026-01-02')",
     "SELECT count(*) AS n FROM list_files() f JOIN list_partitions() p USING (partition_id)",
 ]
+
+RETIRE = "SELECT outcome, num_rows FROM retire_partitions('shop.orders', '2026-01-01', '2026-01-02', dry_run => false)"
 
 
 def prepare(lake: Lake) -> None:
@@ -73,34 +80,79 @@ def require_story(answers: list[Any], lake: Lake) -> None:
     assert {run.actor.split()[0] for run in list_runs(lake.registry)} == {"sql"}
 
 
-def test_a_plain_session_lists_and_retires_over_sqlite(spark: SparkSession, worker_place: Path) -> None:
+@pytest.fixture
+def served(spark: SparkSession, worker_place: Path) -> Iterator[Lake]:
+    """A new lake where the workers of the shared session look for one; workers may still have the last one's registry open."""
+    shutil.rmtree(worker_place)
+    worker_place.mkdir()
+    with connect(f"sqlite:///{worker_place}/lake.db", warehouse=str(worker_place / "warehouse"), spark=spark) as lake:
+        yield lake
+
+
+def id_of(lake: Lake) -> str:
+    return read_facts(lake.registry)["registry_id"]
+
+
+def test_a_plain_session_lists_and_retires_over_sqlite(spark: SparkSession, served: Lake) -> None:
     from function_session import ask  # noqa: PLC0415 - brings pyspark
 
-    from lakebed.pipeline.functions import register_functions  # noqa: PLC0415
+    served.register_functions()
+    empty = [ask(spark, f"SELECT * FROM {name}()") for name in FUNCTIONS if name.startswith("list_")]
+    prepare(served)
+    answers = json.loads(json.dumps([ask(spark, question) for question in QUESTIONS], default=in_utc))
 
-    register_functions(spark)
-    with connect(f"sqlite:///{worker_place}/lake.db", warehouse=str(worker_place / "warehouse")) as lake:
-        empty = [ask(spark, f"SELECT * FROM {name}()") for name in FUNCTIONS if name.startswith("list_")]
-        prepare(lake)
-        answers = json.loads(json.dumps([ask(spark, question) for question in QUESTIONS], default=in_utc))
-
-        assert empty == [[], [], [], []]
-        require_story(answers, lake)
+    assert empty == [[], [], [], []]
+    require_story(answers, served)
 
 
 def in_utc(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat()
 
 
-def test_explaining_a_call_shows_no_registry(spark: SparkSession, worker_place: Path) -> None:
-    from lakebed.pipeline.functions import register_functions  # noqa: PLC0415
-
-    register_functions(spark)
+def test_explaining_a_call_shows_no_registry(spark: SparkSession, served: Lake, worker_place: Path) -> None:
+    served.register_functions()
 
     plan = spark.sql("EXPLAIN EXTENDED SELECT * FROM list_partitions()").collect()[0][0]
 
     assert "list_partitions" in plan
     assert str(worker_place) not in plan
+
+
+def test_a_lake_that_the_workers_do_not_open_is_refused_and_the_functions_stay_those_of_the_other(served: Lake, spark_lake: Lake) -> None:
+    """Two lakes in one Java process, whose environment names the first."""
+    from function_session import ask  # noqa: PLC0415 - brings pyspark
+
+    for lake in (served, spark_lake):
+        prepare(lake)
+    before = logical_dump(spark_lake.registry)
+    served.register_functions()
+
+    with pytest.raises(
+        SessionRefusedError, match=r"cannot answer for this lake: the registry .* set LAKEBED_REGISTRY_URL before the session"
+    ):
+        spark_lake.register_functions()
+
+    assert ask(spark_lake.spark, RETIRE) == [{"outcome": "retired", "num_rows": rows} for rows in (50, 0, 50)]
+    assert [partition.num_rows for partition in served.list_partitions(str(ORDERS))] == []
+    assert logical_dump(spark_lake.registry) == before
+
+
+def test_a_function_refuses_to_act_on_another_lake_than_its_own(served: Lake, spark_lake: Lake) -> None:
+    from function_session import ask  # noqa: PLC0415 - brings pyspark
+
+    from lakebed.pipeline.functions import add_functions  # noqa: PLC0415
+
+    for lake in (served, spark_lake):
+        prepare(lake)
+    before = [logical_dump(lake.registry) for lake in (served, spark_lake)]
+    add_functions(spark_lake.spark, id_of(spark_lake))
+
+    told = [ask(spark_lake.spark, question) for question in (RETIRE, "SELECT * FROM list_partitions()")]
+
+    assert [str(answer).partition(":")[0] for answer in told] == ["lakebed.core.errors.refused.WrongLakeError"] * 2
+    assert [logical_dump(lake.registry) for lake in (served, spark_lake)] == before
+    assert spark_lake.sql(RETIRE).collect()[0]["outcome"] == "retired"  # answered in this process, on the lake that was asked
+    assert logical_dump(served.registry) == before[0]
 
 
 @pytest.mark.xdist_group("spark")
@@ -112,16 +164,18 @@ def test_a_connect_server_lists_and_retires_over_postgresql_for_a_client_that_kn
     with connect(url, warehouse=warehouse) as lake:
         prepare(lake)
         with connect_server({**environment, "LAKEBED_REGISTRY_URL": url, "LAKEBED_WAREHOUSE": warehouse}) as remote:
-            told = converse(remote, environment)
+            told = converse(remote, id_of(lake), environment)
 
         assert told["knows_registry"] is False
+        assert "cannot answer for this lake" in told["another"][0]
+        assert told["another"][1].startswith("lakebed.core.errors.refused.WrongLakeError: the registry postgresql://")
         require_story(told["answers"], lake)
         assert set(told["schemas"]) == {name for name in FUNCTIONS if name.startswith("list_")}
 
 
-def converse(remote: str, environment: dict[str, str]) -> Any:
+def converse(remote: str, lake_id: str, environment: dict[str, str]) -> Any:
     """Questions to the server from another process; what it printed."""
-    command = [sys.executable, str(SESSION), remote, *QUESTIONS]
+    command = [sys.executable, str(SESSION), remote, lake_id, *QUESTIONS]
     process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert process.returncode == 0, process.stderr[-3000:]
     return json.loads(process.stdout.splitlines()[-1])

@@ -27,14 +27,25 @@ _TYPES = {"BIGINT": "bigint", "TEXT": "text", "BYTEA": "bytea", "BLOB": "bytea",
 
 
 def open_registry(
-    url: str, *, clock: Clock | None = None, timeout_s: float = 30.0, strict: bool = False, verify: bool = True, migrate: bool = True
+    url: str,
+    *,
+    clock: Clock | None = None,
+    timeout_s: float = 30.0,
+    strict: bool = False,
+    verify: bool = True,
+    migrate: bool = True,
+    create: bool = True,
 ) -> Registry:
-    """Open `url`, creating an empty registry where there is none. An older one is migrated only where nobody else can be using it."""
+    """Open `url`, creating an empty registry where there is none, or with `create=False` refusing such a place.
+
+    An older one is migrated only where nobody else can be using it.
+    """
     backend = open_backend(url, timeout_s=timeout_s, strict=strict)
     registry = Registry(backend, clock=clock)
     try:
-        found = find_revision(registry)
+        found = find_revision(registry) if create or _may_exist(backend) else None
         if found is None:
+            _require_creating(registry, create=create)
             _create(registry)
         elif found != HEAD:
             _catch_up(registry, url, found, migrate=migrate)
@@ -44,6 +55,17 @@ def open_registry(
         registry.close()
         raise
     return registry
+
+
+def _may_exist(backend: Backend) -> bool:
+    """Asked before the first connection, which would create SQLite's file."""
+    return not isinstance(backend, SqliteBackend) or backend.path.exists()
+
+
+def _require_creating(registry: Registry, *, create: bool) -> None:
+    if not create:
+        message = f"there is no registry at {registry.backend.shown_url}: check the spelling, or create one with `lakebed init`"
+        raise RegistryRefusedError(message)
 
 
 def open_backend(url: str, *, timeout_s: float = 30.0, strict: bool = False) -> Backend:

@@ -68,6 +68,7 @@ from lakebed.core.errors.refused import (
     TableNotFoundError,
     TooManyPartitionsError,
     UnreadableFileError,
+    WrongLakeError,
 )
 from lakebed.core.errors.unavailable import (
     BackPressureError,
@@ -149,4 +150,5 @@ __all__ = [
     "UndecodableChangeError",
     "UnreadableFileError",
     "VictimsChangedError",
+    "WrongLakeError",
 ]

@@ -312,6 +312,16 @@ class SessionRefusedError(RefusedError):
     code = "session_refused"
 
 
+class WrongLakeError(RefusedError):
+    """A function that one lake registered runs where the environment names another lake."""
+
+    code = "wrong_lake"
+
+    def __init__(self, what: str, *, lake_id: str, advice: str) -> None:
+        super().__init__(f"{what} is not that of the lake {lake_id}, which registered this function, and nothing was done: {advice}")
+        self.what, self.lake_id = what, lake_id
+
+
 class SnapshotNotFoundError(RefusedError):
     """The table has no such snapshot, or it was expired."""
 
