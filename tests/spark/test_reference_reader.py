@@ -88,5 +88,6 @@ def test_the_reference_implementation_agrees_after_every_operation(databases: Da
 def test_branches_and_tags_of_spark_stay_and_what_is_lakebeds_alone_stops_the_table(databases: Databases, tmp_path: Path) -> None:
     said = run_on_both("ref_writer.py", databases, tmp_path)
 
-    assert [line for line in said if not line["equal"]] == []
+    wrong = [line for line in said if not line["equal"]]
+    assert wrong == [], wrong
     assert len(said) == 2 * (3 * 4 + 4 * 4 + 1 + 1)
