@@ -33,7 +33,7 @@ def _breaks(definition: Definition, table: TableName, *, lost: AbstractSet[str],
 
     tree = sqlglot.parse_one(definition.sql, read="spark")
     others = {t.alias_or_name.lower() for t in tree.find_all(exp.Table) if t.db and f"{t.db}.{t.name}".lower() != str(table).lower()}
-    if lost and any(tree.find_all(exp.Star)):
+    if lost and any(isinstance(star.parent, exp.Select | exp.Column) for star in tree.find_all(exp.Star)):  # not that of count(*)
         return True
     ambiguous = gained if len(definition.inputs) > 1 else frozenset[str]()
     columns: list[exp.Column | exp.Dot] = [*tree.find_all(exp.Column), *tree.find_all(exp.Dot)]
