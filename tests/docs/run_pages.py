@@ -58,7 +58,7 @@ def run_page(page: Path, names: Mapping[str, str]) -> str:
             try:
                 _run(block, _put(block.text, names), namespace)
             except BaseException:  # noqa: BLE001 - whatever it is, it is the reader's first impression
-                return f"{page.name}:{block.line}\n{traceback.format_exc()}"
+                return f"{page.name}:{block.line}\n{traceback.format_exc()}\n{_list_findings(namespace)}"
     finally:
         os.environ.clear()
         os.environ.update(kept)
@@ -66,6 +66,14 @@ def run_page(page: Path, names: Mapping[str, str]) -> str:
             if isinstance(value, Lake):
                 value.close()
     return ""
+
+
+def _list_findings(namespace: dict[str, Any]) -> str:
+    """What is wrong with the lakes of a page that failed: its text shows at most that something is."""
+    lakes = [value for value in namespace.values() if isinstance(value, Lake)]
+    with contextlib.suppress(Exception):
+        return "\n".join(str(finding) for lake in lakes for finding in lake.check().findings)
+    return "the lake cannot be checked any more"
 
 
 def _run(block: Block, text: str, namespace: dict[str, Any]) -> None:
