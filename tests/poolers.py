@@ -135,6 +135,7 @@ class BreakingLine:
     url: str
     cuts: int = 0
     let_go: threading.Event = field(default_factory=threading.Event)
+    _left: int | None = None
     _armed: Cut | None = None
     _broken: bool = False
     _guard: threading.Lock = field(default_factory=threading.Lock)
@@ -145,6 +146,10 @@ class BreakingLine:
         """Now, whatever they do: the server keeps what it was sent."""
         for client in self._clients:
             client.cut()
+
+    def cut_after(self, messages: int) -> None:
+        """All connections, once their clients have sent so many messages from now on; new ones are served."""
+        self._left = messages
 
     def break_at_commit(self, how: Cut, *, for_good: bool = False) -> None:
         """Of whichever connection commits next; once, or `for_good`: then no connection is answered until it is mended."""
@@ -176,12 +181,24 @@ class BreakingLine:
         commits: set[bytes] = set()
         while True:
             message = client.receive()
+            self._count()
             if is_commit(message, commits) and (how := self._take()) is not None:
                 if how is not Cut.AFTER:
                     self._part(client, server, how, message)
                     return
                 self._silenced.add(server)
             server.send(message)
+
+    def _count(self) -> None:
+        with self._guard:
+            if self._left is None:
+                return
+            self._left -= 1
+            if self._left >= 0:
+                return
+            self._left = None
+            self.cuts += 1
+        self.cut_clients()
 
     def _part(self, client: Wire, server: Wire, how: Cut, commit: Message) -> None:
         client.cut()

@@ -11,9 +11,9 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
-from builders import ORDERS, arrow_rows, count, fake_file, logical_dump, make_table, new_partition, operation, writing_path
+from builders import ORDERS, arrow_rows, count, fake_file, logical_dump, make_table, new_partition, operation, recover_writers, writing_path
 from lakebed.check import check
-from lakebed.core.errors import OutcomeUnknownError, RegistryUnavailableError
+from lakebed.core.errors import LakebedError, OutcomeUnknownError, RegistryUnavailableError, UnavailableError
 from lakebed.lake import connect
 from lakebed.registry.create import open_registry
 from lakebed.registry.operations import require_operation
@@ -161,3 +161,45 @@ def test_an_outcome_that_cannot_be_looked_up_is_called_unknown_and_nothing_is_cl
         assert require_operation(registry, caught.value.op_id).state == "registered"
         assert far.recover() == []
         assert far.check().clean
+
+
+def write_one(lake: Lake) -> LakebedError | None:
+    """Three files through `lake.writing`; how it failed."""
+    try:
+        with lake.writing(str(ORDERS)) as writing:
+            for number in range(3):
+                pq.write_table(arrow_rows(number), writing_path(writing.new_path()))
+            writing.publish()
+    except LakebedError as exc:
+        return exc
+    return None
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize("messages", range(0, 90, 6))
+def test_all_connections_cut_anywhere_in_a_write_leave_a_known_outcome_or_one_with_an_id(
+    line: BreakingLine, registry: Registry, tmp_path: Path, messages: int
+) -> None:
+    with connect(line.url, warehouse=str(tmp_path / "warehouse"), service="off") as lake:
+        fill_pool(lake.registry)
+        line.cut_after(messages)
+
+        failure = write_one(lake)
+
+        found = count(registry, "partitions")
+        if isinstance(failure, OutcomeUnknownError):
+            assert require_operation(registry, failure.op_id)
+        else:
+            assert found == (0 if failure else 1)
+        assert "pipeline" not in str(failure)
+        assert isinstance(failure, UnavailableError | OutcomeUnknownError | None)
+        recover_writers(lake)
+        assert write_one(lake) is None
+        assert count(registry, "partitions") == found + 1
+        assert lake.check(deep=True).clean
+
+
+def fill_pool(registry: Registry) -> None:
+    """Several idle connections, all of which are cut."""
+    with registry.read(), registry.read(), registry.read():
+        pass

@@ -239,6 +239,7 @@ class Registry:
 
     def _settle(self, ids: list[int], op_id: str | None, *, cause: BaseException) -> None:
         """Return when the transaction in doubt did commit; raise what is known otherwise."""
+        self._drop_idle()
         if op_id is None:
             raise OutcomeUnknownError("(without an id)") from cause
         try:
@@ -265,11 +266,18 @@ class Registry:
             yield connection
         except RegistryUnavailableError:
             connection.close()  # it may be gone; the next caller gets a fresh one
+            self._drop_idle()
             raise
         except BaseException:
             self._give_back(connection)
             raise
         self._give_back(connection)
+
+    def _drop_idle(self) -> None:
+        """Whatever cut one connection to a server has probably cut the idle ones too: each would fail its next caller."""
+        if self.dialect == "postgresql":
+            for connection in self.take_idle():
+                connection.close()
 
     def _give_back(self, connection: Connection) -> None:
         if not connection.closed:

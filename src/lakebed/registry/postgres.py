@@ -181,7 +181,7 @@ class PostgresBackend:
             else:
                 own.raw.execute("COMMIT")
         except psycopg.Error as exc:
-            if own.raw.closed or isinstance(exc, pg.AdminShutdown | pg.CrashShutdown):
+            if _is_in_doubt(exc):
                 raise CommitUnknownError from exc
             self.rollback(connection)
             translate(exc, self.shown_url)
@@ -191,7 +191,7 @@ class PostgresBackend:
         try:
             ((answer,),) = psycopg.RawCursor(own.raw).execute(sql, values).fetchall()
         except psycopg.Error as exc:
-            if own.raw.closed or isinstance(exc, pg.AdminShutdown | pg.CrashShutdown):
+            if _is_in_doubt(exc):
                 raise CommitUnknownError from exc
             translate(exc, self.shown_url)
         return answer
@@ -215,6 +215,11 @@ class PostgresBackend:
 def _own(connection: Connection) -> PostgresConnection:
     assert isinstance(connection, PostgresConnection)  # noqa: S101 - a backend only ever meets its own connections
     return connection
+
+
+def _is_in_doubt(exc: psycopg.Error) -> bool:
+    """Of an error while a commit is under way: only an answer of the server, other than a farewell, says that nothing was committed."""
+    return exc.sqlstate is None or isinstance(exc, pg.AdminShutdown | pg.CrashShutdown)
 
 
 def split_script(statement: str) -> list[str]:
@@ -294,6 +299,9 @@ def translate(exc: psycopg.Error, where: str) -> NoReturn:
         case pg.DataCorrupted() | pg.IndexCorrupted():
             message = f"{where} reports damaged data: {first_line(exc)}"
             raise CorruptionError(message) from exc
+        case _ if exc.sqlstate is None:  # the driver's own words may be about its pipeline
+            message = f"the connection to the registry {where} was lost: retry"
+            raise RegistryUnavailableError(message) from exc
         case _:
             message = f"the registry {where} failed: {first_line(exc)}"
             raise RegistryUnavailableError(message) from exc
