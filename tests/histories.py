@@ -288,8 +288,8 @@ class History:
         ends = read_ends(self.registry)
         for table in self.tables:
             if (reached := ends[table.table_id]) > table.last_seq:
-                live = frozenset(f.file_id for f in table.live())
-                table.live_at |= {table.last_seq + 1: live, reached: live}
+                visible = frozenset(f.file_id for f in table.visible())
+                table.visible_at |= {table.last_seq + 1: visible, reached: visible}
                 table.last_seq = reached
 
     def compare(self) -> None:

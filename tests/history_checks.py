@@ -83,10 +83,10 @@ def _compare_groups(history: History, table: Table) -> None:
 def _compare_past(history: History, table: Table) -> None:
     with history.registry.read() as reader:
         assert {f.path for f in table.visible()} == set(read_plan(reader, table.name).paths)
-        for number, live in table.live_at.items():
+        for number, visible in table.visible_at.items():
             if number < table.horizon:
                 with pytest.raises(InvalidValueError, match="cannot be read"):
                     read_plan(reader, table.name, as_of=number)
                 continue
-            expected = [table.files[i].path for i in live if table.is_readable(table.files[i])]
+            expected = [table.files[i].path for i in visible]
             assert sorted(read_plan(reader, table.name, as_of=number).paths) == sorted(expected)

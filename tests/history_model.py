@@ -66,7 +66,7 @@ class Partition:
 
 @dataclass(slots=True, kw_only=True)
 class Table:
-    """One lake table as the design says it must be; `iceberg`, `at_group` and `live_at` remember instead of computing."""
+    """One lake table as the design says it must be; `iceberg`, `at_group` and `visible_at` remember instead of computing."""
 
     name: TableName
     table_id: int
@@ -82,7 +82,7 @@ class Table:
     committed_group: int = 0
     iceberg: set[int] = field(default_factory=set)
     at_group: dict[int, frozenset[int]] = field(default_factory=lambda: {0: frozenset()})
-    live_at: dict[int, frozenset[int]] = field(default_factory=dict)
+    visible_at: dict[int, frozenset[int]] = field(default_factory=dict)
     horizon: int = 0
     snapshots: dict[int, int] = field(default_factory=dict)
 

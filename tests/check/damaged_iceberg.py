@@ -40,6 +40,36 @@ def metadata_that_is_no_json(lake: Patient) -> None:
     place(lake.metadata_location()).write_bytes(gzip.compress(b"{"))
 
 
+@found_by("iceberg_pointer")
+def a_snapshot_without_summary(lake: Patient) -> None:
+    rewrite(lake, lambda metadata: metadata["snapshots"][-1].pop("summary"))
+
+
+@found_by("iceberg_pointer")
+def a_snapshot_without_manifest_list(lake: Patient) -> None:
+    rewrite(lake, lambda metadata: metadata["snapshots"][0].pop("manifest-list"))
+
+
+@found_by("iceberg_pointer")
+def a_snapshot_without_sequence_number(lake: Patient) -> None:
+    rewrite(lake, lambda metadata: metadata["snapshots"][0].pop("sequence-number"))
+
+
+@found_by("iceberg_pointer")
+def a_summary_that_counts_in_letters(lake: Patient) -> None:
+    rewrite(lake, lambda metadata: metadata["snapshots"][-1]["summary"].update({"total-records": "x"}))
+
+
+@found_by("iceberg_pointer")
+def a_snapshot_that_is_a_text(lake: Patient) -> None:
+    rewrite(lake, lambda metadata: metadata["snapshots"].append("x"))
+
+
+@found_by("iceberg_pointer")
+def a_committed_group_in_letters(lake: Patient) -> None:
+    rewrite(lake, lambda metadata: metadata["properties"].update({"lakebed.committed-group": "x"}))
+
+
 @found_by("iceberg_tree")
 def a_lost_manifest(lake: Patient) -> None:
     for path in place(lake.metadata_location()).parent.glob("*-m*.avro"):

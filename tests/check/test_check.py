@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from conftest import Databases
     from lakebed.registry.engine import Registry
-    from lakebed.storage.access import Storage
+    from lakebed.storage.access import FileFacts, Storage
     from lakebed.storage.paths import PathManager
 
 ALWAYS = "partition_incompatible"  # the healthy lake has partitions of an older definition
@@ -120,10 +120,27 @@ def test_every_damage_is_found_by_its_rule(damage: Damage, registry: Registry, s
 
 def test_every_rule_is_proven_by_a_damage() -> None:
     # the healthy lake shows the first, a failing disk below the second, then test_statistics, test_left_out and test_compaction_damage
-    elsewhere = {ALWAYS, "file_unreadable", "statistics_stale", "left_out_file", "file_pages"}
+    elsewhere = {ALWAYS, "file_unreadable", "statistics_stale", "left_out_file", "file_pages", "rule_failed"}
     proven = {rule for damage in DAMAGES for kind in damage.kinds for rule in damage.expected(kind)}
 
     assert proven | elsewhere == {rule.name for rule in RULES}
+
+
+class DefectiveStorage(LocalStorage):
+    """Answers with what no rule foresees."""
+
+    def list_files(self, prefix: str) -> Iterator[FileFacts]:
+        raise KeyError(prefix)
+
+
+def test_a_rule_that_fails_is_a_finding_and_the_report_goes_on(registry: Registry, storage: Storage) -> None:
+    report = check(registry, DefectiveStorage(paths=storage.paths))
+
+    (failed,) = [finding for finding in report.findings if finding.rule == "rule_failed"]
+    assert failed.subject == "unregistered_file, newer_file, fresh_metadata, left_out_file"
+    assert "KeyError" in failed.message
+    assert report.checked["file_missing"] > 0
+    assert not report.clean
 
 
 def test_the_names_of_the_rules_never_change() -> None:

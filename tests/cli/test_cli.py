@@ -72,7 +72,7 @@ def test_tables_are_listed_with_their_counters(url: str, warehouse: Path) -> Non
 
 
 def test_migrate_says_that_there_is_nothing_to_do(url: str) -> None:
-    assert json.loads(run("migrate", "--registry", url, "--json").output) == {"dry_run": False, "revisions": []}
+    assert json.loads(run("migrate", "--registry", url, "--json").output) == {"dry_run": False, "revisions": [], "warehouse": None}
     assert "up to date" in run("migrate", "--registry", url, "--dry-run").output
 
 

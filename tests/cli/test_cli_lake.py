@@ -70,7 +70,7 @@ def test_expired_and_incompatible_partitions_are_previewed(shell: Shell) -> None
 
 
 def test_orphans_are_listed(shell: Shell) -> None:
-    assert shell.json("clean", "orphans") == {"dry_run": True, "complete": True, "bytes": 0, "newer": 0, "orphans": []}
+    assert shell.json("clean", "orphans") == {"dry_run": True, "complete": True, "bytes": 0, "newer": 0, "skipped": [], "orphans": []}
     assert "no orphan" in shell.run("clean", "orphans").output
 
 

@@ -188,7 +188,7 @@ def test_all_connections_cut_anywhere_in_a_write_leave_a_known_outcome_or_one_wi
 
         found = count(registry, "partitions")
         if isinstance(failure, OutcomeUnknownError):
-            assert require_operation(registry, failure.op_id)
+            assert require_operation(registry, failure.op_id).state in ("writing", "registered")
         else:
             assert found == (0 if failure else 1)
         assert "pipeline" not in str(failure)

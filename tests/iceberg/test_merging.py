@@ -76,10 +76,8 @@ def test_every_live_manifest_has_exactly_one_fate(shapes: list[tuple[int, int, b
 def test_replace_is_said_only_where_rows_are_known_to_be_the_same() -> None:
     files: Callable[..., Change] = lambda **kw: Change(**{"added": ({},), "removed": frozenset({"a"}), **kw})  # noqa: E731
 
-    assert choose_operation(files(kinds=frozenset({"merge"})), added_rows=5, removed_rows=5) == "replace"
-    assert choose_operation(files(kinds=frozenset({"compact"})), added_rows=5, removed_rows=5) == "replace"
-    assert choose_operation(files(kinds=frozenset({"merge", "insert"})), added_rows=5, removed_rows=5) == "overwrite"
-    assert choose_operation(files(kinds=frozenset({"merge"})), added_rows=4, removed_rows=5) == "overwrite"
+    assert choose_operation(files(is_rewrite=True), added_rows=5, removed_rows=5) == "replace"
+    assert choose_operation(files(is_rewrite=True), added_rows=4, removed_rows=5) == "overwrite"
     assert choose_operation(files(), added_rows=5, removed_rows=5) == "overwrite"
     assert choose_operation(files(removed=frozenset()), added_rows=5, removed_rows=0) == "append"
     assert choose_operation(files(added=()), added_rows=0, removed_rows=5) == "delete"

@@ -13,6 +13,7 @@ from lakebed import admin
 from lakebed.core.altering import DropColumn
 from lakebed.core.errors import InvalidValueError, NotAllowedError
 from lakebed.core.orphans import Needed
+from lakebed.registry.left_out import LeftOut, record_left_out
 from lakebed.registry.runs import list_runs
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ CHANGES: dict[str, Callable[[Lake], Any]] = {
     "sweep_orphans": lambda lake: admin.sweep_orphans(
         lake.registry, lake.storage, find_needed=lambda: Needed(paths=frozenset(), unsure=()), older_than=HOUR, dry_run=False
     ),
+    "forget_left_out_files": lambda lake: lake.forget_left_out_files([left_out(lake)], dry_run=False),
     "configure_table": lambda lake: lake.configure(NAME, snapshot={"trigger": "manual"}),
     "tag_snapshot": lambda lake: lake.tag(NAME, "kept", None),
     "alter_table": lambda lake: admin.alter_table(lake.registry, NAME, DropColumn(column="amount")),
@@ -59,8 +61,13 @@ def guarded(lake: Lake) -> Lake:
     litter = f"{lake.storage.paths.root}/litter.parquet"
     lake.storage.create_exclusive(litter, b"nobody's")
     os.utime(litter, (1, 1))
+    record_left_out(lake.registry, {left_out(lake): LeftOut(size_bytes=1, reason="it is not Parquet")}, source="adopt")
     lake.set_administrators(["ann"], actor="ann")
     return lake
+
+
+def left_out(lake: Lake) -> str:
+    return f"{lake.storage.paths.root}/left-out.parquet"
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -27,6 +27,9 @@ _POINTERS = "SELECT catalog_name, table_namespace, table_name, metadata_location
 _OWN_CATALOG = "lakebed"
 _THERE = "SELECT 1 FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = 'iceberg_tables'"
 _DELETED = 2
+_ANY_SNAPSHOT: dict[str, type] = {"snapshot-id": int, "manifest-list": str}
+_OUR_SNAPSHOT: dict[str, type] = {**_ANY_SNAPSHOT, "sequence-number": int, "timestamp-ms": int, "summary": dict}
+_TOTALS = ("total-records", "total-data-files", "total-files-size", "lakebed.group")
 _GZIP_MAGIC = b"\x1f\x8b"
 _UNREADABLE = (ValueError, KeyError, TypeError, IndexError, EOFError, OSError)
 
@@ -187,7 +190,33 @@ def read_tree(storage: Storage, location: str) -> Tree:
     tree = read_any_tree(storage, location)
     if tree.metadata.get("format-version") != 2:  # noqa: PLR2004 - Iceberg v2
         raise TreeError(location, "it is not Iceberg metadata of version 2")
+    _require_shape(tree, _OUR_SNAPSHOT)
     return tree
+
+
+def _require_shape(tree: Tree, wanted: dict[str, type]) -> None:
+    """The parts that the rules look at, each of its kind: whoever wrote them, a rule must not fail on them."""
+    properties = tree.metadata.get("properties", {})
+    if not isinstance(properties, dict) or not _is_count(properties.get("lakebed.committed-group", "0")):
+        raise TreeError(tree.location, "its properties are not valid")
+    snapshots = tree.metadata.get("snapshots", [])
+    for snapshot in snapshots if isinstance(snapshots, list) else [snapshots]:
+        if wrong := _list_wrong(snapshot, wanted):
+            raise TreeError(tree.location, f"a snapshot in it has no valid {', '.join(wrong)}")
+
+
+def _list_wrong(snapshot: Any, wanted: dict[str, type]) -> list[str]:
+    if not isinstance(snapshot, dict):
+        return ["content"]
+    wrong = [key for key, kind in wanted.items() if not isinstance(snapshot.get(key), kind)]
+    summary = snapshot.get("summary", {})
+    if not isinstance(summary, dict):
+        return sorted({*wrong, "summary"})
+    return wrong + [key for key in _TOTALS if not _is_count(summary.get(key, "0"))]
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, str) and value.isascii() and value.isdigit()
 
 
 def read_any_tree(storage: Storage, location: str) -> Tree:
@@ -200,7 +229,9 @@ def read_any_tree(storage: Storage, location: str) -> Tree:
             raise TreeError(location, "it is not Iceberg metadata")
     except _UNREADABLE as exc:
         raise TreeError(location, f"it cannot be read: {exc}") from exc
-    return Tree(storage, location, metadata)
+    tree = Tree(storage, location, metadata)
+    _require_shape(tree, _ANY_SNAPSHOT)
+    return tree
 
 
 def to_path(storage: Storage, location: str) -> str:

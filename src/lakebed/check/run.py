@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -24,16 +25,18 @@ from lakebed.check import (
 )
 from lakebed.check import pages as page_rules
 from lakebed.check.report import CheckReport
-from lakebed.check.scan import Progress, Scan
-from lakebed.core.errors import CorruptionError, InvalidValueError
+from lakebed.check.scan import Progress, Rule, Scan
+from lakebed.core.errors import CorruptionError, InvalidValueError, LakebedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakebed.check.report import Finding
-    from lakebed.check.scan import Pass, Query, Rule
+    from lakebed.check.scan import Pass, Query
     from lakebed.registry.engine import Registry
     from lakebed.storage.access import Storage
+
+logger = logging.getLogger(__name__)
 
 SHORT_PASSES: tuple[Pass, ...] = (
     *database.PASSES,
@@ -46,7 +49,8 @@ SHORT_PASSES: tuple[Pass, ...] = (
 )
 LONG_PASSES: tuple[Pass, ...] = (*footers.LONG_PASSES, *statistics.LONG_PASSES, *replay.LONG_PASSES)
 STORAGE_PASSES: tuple[Pass, ...] = (*iceberg.LONG_PASSES, *iceberg_reach.LONG_PASSES, *warehouse.LONG_PASSES, *page_rules.LONG_PASSES)
-RULES: tuple[Rule, ...] = tuple(rule for each in (*SHORT_PASSES, *LONG_PASSES, *STORAGE_PASSES) for rule in each.rules)
+RULE_FAILED = Rule(name="rule_failed", invariant="I9")  # a defect of the checker, or damage that it does not know
+RULES: tuple[Rule, ...] = (*(rule for each in (*SHORT_PASSES, *LONG_PASSES, *STORAGE_PASSES) for rule in each.rules), RULE_FAILED)
 FINDINGS_PER_RULE = 1000
 
 _COUNTED = (
@@ -96,15 +100,24 @@ class _Gathered:
     def run(self, each: Pass, scan: Scan, *, expected: int) -> None:
         """Take in what one pass finds. What lies in the warehouse is counted on the way: nobody knew it before."""
         progress, done, seen = scan.progress, scan.progress.done, scan.progress.seen
-        for finding in each.find(scan):
-            self.add(finding)
+        try:
+            for finding in each.find(scan):
+                self.add(finding)
+        except LakebedError:
+            raise
+        except Exception as exc:
+            logger.exception("rules of the check failed", extra={"action": "check"})
+            names = ", ".join(rule.name for rule in each.rules)
+            message = f"these rules failed with {type(exc).__name__}: {exc}; the others were checked: report this with the log"
+            self.add(RULE_FAILED.broken(None, names, message))
         progress.move_to(done + expected)
         checked = progress.seen - seen if each in STORAGE_PASSES else expected
         self._checked.update({rule.name: checked for rule in each.rules})
 
     def report(self, *, seconds: float) -> CheckReport:
         omitted = {rule: found - FINDINGS_PER_RULE for rule, found in self._found.items() if found > FINDINGS_PER_RULE}
-        return CheckReport(findings=tuple(self._findings), checked=self._checked, omitted=omitted, seconds=seconds)
+        checked = {**self._checked, RULE_FAILED.name: len(self._checked)}
+        return CheckReport(findings=tuple(self._findings), checked=checked, omitted=omitted, seconds=seconds)
 
 
 def _check_all(

@@ -160,6 +160,7 @@ DAMAGED = frozenset({"file_missing", "file_place", "file_unreadable", "file_size
 # What only a person can decide, or only a backup can bring back
 FOR_PEOPLE = frozenset(
     {
+        "rule_failed",
         "guard_unexpected",
         "table_incomplete",
         "serving_history",
