@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from builders import ORDERS, SCHEMA, arrow_rows, count, logical_dump, recover_writers, write_partition, writing_path
+from builders import ORDERS, SCHEMA, arrow_rows, count, logical_dump, make_table, recover_writers, write_partition, writing_path
 from lakebed.core.errors import FileMissingError, OperationConflictError, RegistryUnavailableError, StorageUnavailableError
 from lakebed.lake import Lake, connect
 from lakebed.registry.operations import DEFAULT_LEASE_US, require_operation
@@ -204,3 +204,19 @@ def test_an_intent_whose_answer_is_lost_may_be_repeated(databases: Databases, ur
         write_partition(far, 1)
         recover_writers(far)
         assert far.check().clean
+
+
+def fail_with(lake: Lake, message: str) -> None:
+    with lake.writing(str(ORDERS)) as writing:
+        Path(writing_path(writing.new_path())).write_bytes(b"x")
+        raise OSError(message)
+
+
+def test_a_failure_whose_text_cannot_be_stored_as_it_is_leaves_no_file(lake: Lake) -> None:
+    make_table(lake.registry)
+
+    with pytest.raises(OSError, match="a name"):
+        fail_with(lake, "a name that is not UTF-8: \udc80")
+
+    assert [facts.path for facts in lake.storage.list_files(lake.storage.paths.root) if facts.path.endswith(".parquet")] == []
+    assert lake.registry.query("SELECT state, error FROM operations") == [("rolled_back", "OSError: a name that is not UTF-8: \\udc80")]

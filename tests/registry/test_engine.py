@@ -150,3 +150,16 @@ def test_writing_inside_writing_is_refused_not_hung(url: str, registry: Registry
 def test_a_url_that_names_no_registry_is_refused_with_an_example(url: str) -> None:
     with pytest.raises(InvalidValueError, match=r"sqlite:///path/lake\.db or postgresql://user@host/database"):
         parse_url(url)
+
+
+@pytest.mark.parametrize("call", ["run", "query", "send"])
+def test_a_text_with_a_lone_surrogate_is_refused_by_every_statement(registry: Registry, call: str) -> None:
+    with pytest.raises(InvalidValueError, match="lone surrogate at offset 1"), registry.write() as tx:
+        getattr(tx, call)("INSERT INTO astha_state (key, value, updated_at) VALUES (:key, 'x', 1) RETURNING key", {"key": "a\udc80"})
+
+
+def test_rows_with_a_lone_surrogate_are_refused(registry: Registry) -> None:
+    for rows in ([("a\udc80", "x", 1)], [("a", "x", 1), ("b\udc80", "x", 1)]):
+        with pytest.raises(InvalidValueError, match="lone surrogate"), registry.write() as tx:
+            tx.insert("astha_state", ("key", "value", "updated_at"), rows)
+    assert registry.query("SELECT count(*) FROM astha_state") == [(0,)]

@@ -33,6 +33,11 @@ class ConstraintRefusedError(RefusedError):
         self.constraint = constraint
 
 
+def raise_unstorable(exc: UnicodeEncodeError) -> NoReturn:
+    message = f"invalid text {exc.object[:80]!a}: it cannot be written as UTF-8, because of a lone surrogate at offset {exc.start}"
+    raise InvalidValueError(message) from exc
+
+
 def raise_violation(found: str, *, cause: BaseException) -> NoReturn:
     name = _COLUMNS.get(found, found)
     raise _typed(name) from cause

@@ -175,7 +175,8 @@ def start_rollback(tx: Transaction, op_id: str, *, error: str, abandoned: bool =
         return found
     if found.state == "writing" and not abandoned and found.lease_until >= tx.now:
         raise OperationConflictError(op_id, wanted="expired", found="writing under a valid lease")
-    if not tx.run(_MOVE, {"op_id": op_id, "was": "writing", "to": "rolling_back", "error": error, "now": tx.now}):
+    shown = error.encode("utf-8", "backslashreplace").decode()  # an error's text may come from anywhere, a file's name among it
+    if not tx.run(_MOVE, {"op_id": op_id, "was": "writing", "to": "rolling_back", "error": shown, "now": tx.now}):
         raise OperationConflictError(op_id, wanted="writing", found=found.state)
     return require_operation(tx, op_id)
 

@@ -27,7 +27,7 @@ from lakebed.core.errors import (
 )
 from lakebed.core.secrets import Redactor, find_passwords, hide_secrets
 from lakebed.registry.connection import HEAD_COLUMNS, CommitUnknownError, Connection, Rows, TableHead, head_of
-from lakebed.registry.constraints import raise_violation
+from lakebed.registry.constraints import raise_unstorable, raise_violation
 from lakebed.registry.statements import Dialect, combine, insert_arrays, insert_values, render, transpose
 
 if TYPE_CHECKING:
@@ -57,25 +57,22 @@ class PostgresConnection:
     def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
         try:
             return self.raw.execute(render(sql, "postgresql"), params).fetchall()
-        except psycopg.Error as exc:
+        except (psycopg.Error, UnicodeEncodeError) as exc:
             translate(exc, self._where)
-        except UnicodeEncodeError as exc:
-            message = f"{exc.object[:80]!a} is no text that a database can hold: it has half a character at {exc.start}"
-            raise InvalidValueError(message) from exc
 
     def run(self, sql: str, params: Mapping[str, Any] | None = None) -> int:
         try:
             cursor = self.raw.execute(render(sql, "postgresql"), params)
             if self.pipeline is not None:
                 self.pipeline.sync()  # the count is known only when the answer is here
-        except psycopg.Error as exc:
+        except (psycopg.Error, UnicodeEncodeError) as exc:
             translate(exc, self._where)
         return cursor.rowcount
 
     def send(self, sql: str, params: Mapping[str, Any] | None = None) -> None:
         try:
             self.raw.execute(render(sql, "postgresql"), params)
-        except psycopg.Error as exc:
+        except (psycopg.Error, UnicodeEncodeError) as exc:
             translate(exc, self._where)
 
     def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Value]]) -> None:
@@ -85,14 +82,14 @@ class PostgresConnection:
             else:
                 types = tuple(self._types[table][column] for column in columns)
                 self.raw.execute(insert_arrays(table, columns, types), transpose(rows))
-        except psycopg.Error as exc:
+        except (psycopg.Error, UnicodeEncodeError) as exc:
             translate(exc, self._where)
 
     def together(self, parts: Sequence[Part]) -> None:
         sql, values = combine(parts, self._types)
         try:
             psycopg.RawCursor(self.raw).execute(sql, values)
-        except psycopg.Error as exc:
+        except (psycopg.Error, UnicodeEncodeError) as exc:
             translate(exc, self._where)
 
     def enter_pipeline(self) -> None:
@@ -107,7 +104,7 @@ class PostgresConnection:
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
         try:
             self.raw.cursor().executemany(sql, rows)
-        except psycopg.Error as exc:
+        except (psycopg.Error, UnicodeEncodeError) as exc:
             translate(exc, self._where)
 
     @property
@@ -280,9 +277,11 @@ def first_line(exc: BaseException) -> str:
     return text[0][:200] if text else type(exc).__name__
 
 
-def translate(exc: psycopg.Error, where: str) -> NoReturn:
+def translate(exc: psycopg.Error | UnicodeEncodeError, where: str) -> NoReturn:
     """Raise what the caller can act on."""
     match exc:
+        case UnicodeEncodeError():
+            raise_unstorable(exc)
         case pg.IntegrityError():
             raise_violation(exc.diag.constraint_name or first_line(exc), cause=exc)
         case pg.LockNotAvailable():

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from lakebed.core.errors import (
     CorruptionError,
-    InvalidValueError,
     RegistryLockedError,
     RegistryReadOnlyError,
     RegistryRefusedError,
@@ -27,7 +26,7 @@ from lakebed.core.errors import (
     StorageFullError,
 )
 from lakebed.registry.connection import HEAD_COLUMNS, CommitUnknownError, Connection, Rows, TableHead, head_of
-from lakebed.registry.constraints import raise_violation
+from lakebed.registry.constraints import raise_unstorable, raise_violation
 from lakebed.registry.filelock import FileLock
 from lakebed.registry.statements import Dialect, Insert, bind, insert_values, render
 
@@ -73,16 +72,13 @@ class SqliteConnection:
     def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
         try:
             return self._execute(render(sql, "sqlite"), bind(params, "sqlite") if params else {}).fetchall()
-        except sqlite3.Error as exc:
+        except (sqlite3.Error, UnicodeEncodeError) as exc:
             translate(exc, self._where)
-        except UnicodeEncodeError as exc:
-            message = f"{exc.object[:80]!a} is no text that a database can hold: it has half a character at {exc.start}"
-            raise InvalidValueError(message) from exc
 
     def run(self, sql: str, params: Mapping[str, Any] | None = None) -> int:
         try:
             return self._execute(render(sql, "sqlite"), bind(params, "sqlite") if params else {}).rowcount
-        except sqlite3.Error as exc:
+        except (sqlite3.Error, UnicodeEncodeError) as exc:
             translate(exc, self._where)
 
     def send(self, sql: str, params: Mapping[str, Any] | None = None) -> None:
@@ -94,7 +90,7 @@ class SqliteConnection:
                 self._execute(insert_values(table, columns, "sqlite"), rows[0])
             else:
                 self.raw.executemany(insert_values(table, columns, "sqlite"), rows)
-        except sqlite3.Error as exc:
+        except (sqlite3.Error, UnicodeEncodeError) as exc:
             translate(exc, self._where)
 
     def together(self, parts: Sequence[Part]) -> None:
@@ -107,7 +103,7 @@ class SqliteConnection:
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
         try:
             self.raw.executemany(sql, rows)
-        except sqlite3.Error as exc:
+        except (sqlite3.Error, UnicodeEncodeError) as exc:
             translate(exc, self._where)
 
     def close(self) -> None:
@@ -300,8 +296,10 @@ def _was_rolled_back(exc: sqlite3.Error) -> bool:
     return code & 0xFF == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_WRITE
 
 
-def translate(exc: sqlite3.Error, where: str) -> NoReturn:
+def translate(exc: sqlite3.Error | UnicodeEncodeError, where: str) -> NoReturn:
     """Raise what the caller can act on."""
+    if isinstance(exc, UnicodeEncodeError):
+        raise_unstorable(exc)
     code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_CONSTRAINT:
         raise_violation(_violated(str(exc)), cause=exc)
