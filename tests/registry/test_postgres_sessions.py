@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from contextlib import closing
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit
 
 import psycopg
 import pytest
 
 from builders import fake_file, logical_dump, make_table, publish
-from lakebed.core.errors import LakebedError, RegistryLockedError, RegistryUnavailableError, StorageFullError
+from lakebed.core.errors import InvalidValueError, LakebedError, RegistryLockedError, RegistryUnavailableError, StorageFullError
 from lakebed.registry.create import open_registry
 from lakebed.registry.postgres import translate
 
@@ -51,6 +55,56 @@ def test_the_bound_on_waiting_is_the_transactions_own(postgres: str) -> None:
             assert tx.query("SHOW lock_timeout") == [("7s",)]
 
         assert registry.query("SHOW lock_timeout") == [("0",)]
+
+
+_FROZEN = """
+import sys
+from lakebed.core.errors import LakebedError
+from lakebed.core.names import TableName
+from lakebed.registry.create import open_registry
+registry = open_registry(sys.argv[1])
+try:
+    with registry.write([TableName("shop", "orders")]) as tx:
+        tx.run("INSERT INTO astha_state (key, value, updated_at) VALUES ('late', 'x', 1)")
+        print("held", flush=True)
+        sys.stdin.readline()
+    print("committed")
+except LakebedError as exc:
+    print(exc.code)
+"""
+
+
+def test_a_process_that_is_frozen_inside_a_transaction_blocks_its_table_only_for_a_while(postgres: str) -> None:
+    with closing(open_registry(postgres)) as registry:
+        table = make_table(registry)
+        command = [sys.executable, "-c", _FROZEN, f"{postgres}&idle_in_transaction_s=0.5"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as frozen:
+            assert frozen.stdout is not None
+            assert frozen.stdout.readline() == "held\n"
+            frozen.send_signal(signal.SIGSTOP)
+
+            publish(registry, table, fake_file(1))
+
+            frozen.send_signal(signal.SIGCONT)
+            outcome, _ = frozen.communicate("\n")
+        assert outcome.strip() in ("registry_unavailable", "outcome_unknown")
+        assert registry.query("SELECT count(*) FROM astha_state WHERE key = 'late'") == [(0,)]
+
+
+def test_limits_on_silence_are_the_transactions_own_and_the_urls_are_kept(postgres: str) -> None:
+    with closing(open_registry(f"{postgres}&tcp_user_timeout=5000&idle_in_transaction_s=7")) as registry:
+        with registry.write() as tx:
+            assert tx.query("SHOW idle_in_transaction_session_timeout") == [("7s",)]
+        assert registry.query("SHOW idle_in_transaction_session_timeout") == [("0",)]
+        catalog = dict(parse_qsl(urlsplit(registry.backend.catalog_url).query))
+    assert (catalog["tcp_user_timeout"], catalog["keepalives_idle"]) == ("5000", "30")
+    assert "idle_in_transaction_s" not in catalog
+
+
+@pytest.mark.parametrize("given", ["x", "-1", "nan", "inf", "1e9"])
+def test_a_limit_that_is_not_a_number_of_seconds_is_refused(postgres: str, given: str) -> None:
+    with pytest.raises(InvalidValueError, match="idle_in_transaction_s"):
+        open_registry(f"{postgres}&idle_in_transaction_s={given}")
 
 
 def test_a_session_that_the_server_ended_is_replaced_by_the_next(postgres: str) -> None:

@@ -39,6 +39,7 @@ _CREATE_LOCK = 7_521_904  # PostgreSQL: two processes must not create the tables
 _PRAGMAS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA mmap_size=0", "PRAGMA cell_size_check=ON")
 _FENCE_TABLE = """CREATE TABLE IF NOT EXISTS lakebed_fence (table_namespace VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL,
 epoch BIGINT NOT NULL, PRIMARY KEY (table_namespace, table_name))"""
+_BOUND_SILENCE = "SET LOCAL idle_in_transaction_session_timeout = '60s'"  # a frozen process must not hold a table's fence for ever
 _KEY = {"catalog": CATALOG_NAME}
 _WHERE = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
 _FIND = f"SELECT metadata_location, previous_metadata_location FROM iceberg_tables WHERE {_WHERE}"
@@ -179,6 +180,7 @@ class LakeCatalog(SqlCatalog):
         """SQLite: behind the lock file and BEGIN IMMEDIATE. PostgreSQL: READ COMMITTED, rows are locked one by one."""
         if self._lock is None:
             with self.engine.begin() as connection:
+                connection.exec_driver_sql(_BOUND_SILENCE)
                 yield connection
             return
         with _held(self._lock), self._reading() as connection:

@@ -40,6 +40,11 @@ _HEADS = f"SELECT {HEAD_COLUMNS} FROM table_seq s JOIN tables t ON t.id = s.tabl
 _CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, NULL"
 _FRESH = """SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, (SELECT json_object_agg(v.table_id, v.listed) FROM (
 SELECT table_id, string_agg(schema_hash || ':' || standing, ',') AS listed FROM table_metadata WHERE table_id = ANY(%(ids)s) GROUP BY 1) v)"""
+# a peer that is gone is noticed within a minute, whether we wait for it or it for us
+_LINE = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3", "tcp_user_timeout": "60000"}
+_IDLE_S = 60.0
+_DAY_S = 86_400.0
+_OURS = frozenset({"prepared", "idle_in_transaction_s"})
 _LOCAL = frozenset({"", "localhost", "127.0.0.1", "::1"})
 _SAFE_SSL = frozenset({"verify-full", "verify-ca"})
 
@@ -125,7 +130,11 @@ class PostgresBackend:
         self._dsn, options = _split_options(url)
         self._prepare_after = None if options.get("prepared") == "off" else 2
         self._types, self.timeout_s = types, timeout_s
-        self._bounded = f"SET LOCAL lock_timeout = {max(1, int(timeout_s * 1000))}"  # of the transaction: a pooler lends sessions to others
+        # of the transaction, because a pooler lends sessions to others
+        self._bounded = (
+            f"SELECT set_config('lock_timeout', '{max(1, int(timeout_s * 1000))}', true), "
+            f"set_config('idle_in_transaction_session_timeout', '{_read_idle_ms(options)}', true)"
+        )
         self.shown_url = hide_password(url)
         self.catalog_url = self._dsn.replace("postgresql://", "postgresql+psycopg://", 1)
         require_safe_transport(self._dsn)
@@ -232,12 +241,25 @@ def split_script(statement: str) -> list[str]:
 
 
 def _split_options(url: str) -> tuple[str, dict[str, str]]:
-    """Libpq refuses parameters it does not know, so ours are taken out: `prepared=off` for old poolers."""
+    """Libpq refuses parameters it does not know, so ours are taken out: `prepared=off` for old poolers, and `idle_in_transaction_s`."""
     parts = _split(url)
-    ours = {key: value for key, value in parse_qsl(parts.query) if key == "prepared"}
-    theirs = [(key, value) for key, value in parse_qsl(parts.query) if key != "prepared"]
+    ours = {key: value for key, value in parse_qsl(parts.query) if key in _OURS}
+    theirs = {**_LINE, **{key: value for key, value in parse_qsl(parts.query) if key not in _OURS}}
     scheme = "postgresql"
     return urlunsplit((scheme, parts.netloc, parts.path, urlencode(theirs), "")), ours
+
+
+def _read_idle_ms(options: Mapping[str, str]) -> int:
+    """How long the server waits for the next statement of a write before it ends the session; 0 is for ever."""
+    given = options.get("idle_in_transaction_s", str(_IDLE_S))
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < _DAY_S:
+        message = f"invalid idle_in_transaction_s={given[:40]!a} in the registry's URL: expected seconds from 0 (no limit) to a day"
+        raise InvalidValueError(message)
+    return int(seconds * 1000)
 
 
 def _split(url: str) -> SplitResult:
