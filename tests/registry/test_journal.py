@@ -301,6 +301,8 @@ class WorkMeter:
         self._tx, self.steps = tx, 0
         if isinstance(tx.connection, SqliteConnection):
             tx.connection.raw.set_progress_handler(self._step, 1_000)
+        else:
+            self.steps = self._count_updates()  # of earlier transactions of the session, which the server has not taken in yet
 
     def _step(self) -> int:
         self.steps += 1
@@ -308,10 +310,13 @@ class WorkMeter:
 
     def read(self) -> int:
         if not isinstance(self._tx.connection, SqliteConnection):
-            ((updates,),) = self._tx.query("SELECT n_tup_upd FROM pg_stat_xact_user_tables WHERE relname = 'table_seq'")
-            return int(updates)
+            return self._count_updates() - self.steps
         self._tx.connection.raw.set_progress_handler(None, 0)
         return self.steps
+
+    def _count_updates(self) -> int:
+        ((updates,),) = self._tx.query("SELECT n_tup_upd FROM pg_stat_xact_user_tables WHERE relname = 'table_seq'")
+        return int(updates)
 
 
 def measure_publishing(registry: Registry, table: LakeTable, many: int) -> int:

@@ -37,7 +37,7 @@ class IcebergUpdater:
     def on_refresh(self, table_id: int) -> int:
         """The mark is read first: what comes behind it is delivered again, and changes nothing."""
         mark = read_mark(self._registry, table_id)
-        self._committer.refresh(table_id)
+        self._timed(self._committer.refresh, table_id)
         return mark
 
     def on_event(self, event: Event[TableFiles | TableMetadata]) -> None:
