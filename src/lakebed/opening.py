@@ -49,13 +49,10 @@ def adopt_warehouse(url: str, warehouse: str, *, legacy: str | None = None, time
     """
     from lakebed.adopting.ownership import require_legacy_files, require_own_files  # noqa: PLC0415 - brings what reads strangers' files
 
-    storage, compared = find_place(warehouse), 0
-    if storage.find_marker() is None and legacy is not None:
-        compared = require_legacy_files(legacy, storage, timeout_s=timeout_s)
-    elif not has_registry(url):
-        message = f"there is no registry at {url if '@' not in url else 'this address'}: create one with `lakebed init`"
-        raise RegistryRefusedError(message)
-    with closing(open_registry(url, timeout_s=timeout_s)) as registry:
+    storage, compared, is_new = find_place(warehouse), 0, False
+    if legacy is not None and storage.find_marker() is None:
+        compared, is_new = require_legacy_files(legacy, storage, timeout_s=timeout_s), True
+    with closing(open_registry(url, timeout_s=timeout_s, create=is_new)) as registry:
         if storage.find_marker() is None:
             compared = compared or require_own_files(registry, storage)
             facts = read_facts(registry)

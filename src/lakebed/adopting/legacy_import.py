@@ -281,8 +281,8 @@ class _Importing:
         """Before the first is imported: until a file is registered, or a person gives it up, no clean-up takes it for an orphan."""
         wanted = {plan.view_set for plan in plans}
         for batch in _batches(self.source.list_files(), _QUEUE_BATCH) if self.in_place else ():
-            told = {path: _TO_COME if view_set in wanted else _NOT_CHOSEN.format(view_set) for path, view_set in batch}
-            self._record(told)
+            reasons = {path: _TO_COME if view_set in wanted else _NOT_CHOSEN.format(view_set) for path, view_set in batch}
+            self._record(reasons)
 
     def explain_left_out(self) -> None:
         """What was found of each file that is still out."""
@@ -291,9 +291,9 @@ class _Importing:
 
     def _record(self, reasons: Mapping[str, str]) -> None:
         files: dict[str, LeftOut] = {}
-        for told, reason in reasons.items():
+        for stored, reason in reasons.items():
             with suppress(PathRefusedError, FileMissingError, NotAFileError):
-                path = find_path(self.place, self.root, told)
+                path = find_path(self.place, self.root, stored)
                 files[path] = LeftOut(size_bytes=self.place.stat(path).size_bytes, reason=reason)
         record_left_out(self.registry, files, source=APP_ID)
 

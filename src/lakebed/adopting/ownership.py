@@ -76,8 +76,8 @@ def require_legacy_files(url: str, storage: Storage, *, timeout_s: float = 30.0)
     with open_legacy(url, timeout_s=timeout_s) as source:
         files, shown = source.list_sizes(), source.shown_url
     comparison = _Comparison(storage, shown, len(files))
-    for number, (told, size) in enumerate(files):
-        comparison.take(number, _path_of(storage, told), size)
+    for number, (stored, size) in enumerate(files):
+        comparison.take(number, _path_of(storage, stored), size)
     return comparison.require_enough()
 
 
@@ -88,8 +88,8 @@ def _list_live(registry: Registry) -> Iterator[tuple[str, int]]:
         after = page[-1][0]
 
 
-def _path_of(storage: Storage, told: str) -> str:
+def _path_of(storage: Storage, stored: str) -> str:
     try:
-        return find_path(storage, storage.paths.root, told)
+        return find_path(storage, storage.paths.root, stored)
     except PathRefusedError:
-        return told  # which no storage opens
+        return stored  # which no storage opens

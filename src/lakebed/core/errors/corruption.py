@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class FooterCorruptError(CorruptionError):
-    """A footer is no Parquet metadata, does not match its checksum, or points outside its file; then `row_group` and `column` say where."""
+    """A footer is not Parquet metadata, does not match its checksum, or points outside its file; then `row_group` and `column` say where."""
 
     code = "footer_corrupt"
 

@@ -64,7 +64,7 @@ class FileMissingError(RefusedError):
 
 
 class UnreadableFileError(RefusedError):
-    """A file is torn, damaged or is no Parquet; `row_group` and `column` say where, if one column chunk is at fault."""
+    """A file is torn, damaged or not Parquet; `row_group` and `column` say where, if one column chunk is at fault."""
 
     code = "unreadable_file"
 
