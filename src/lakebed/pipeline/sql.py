@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import InvalidValueError, TableNotFoundError
+from lakebed.core.suggestions import list_near
 from lakebed.pipeline.columns import quote
 from lakebed.pipeline.faults import spark_translated
 from lakebed.pipeline.filters import Filter
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from lakebed.pipeline.context import Context
     from lakebed.pipeline.queries import Call, Mention, Place, Query
     from lakebed.registry.lake_tables import LakeTable
-
-_NEAR = 3
 
 
 def sql(context: Context, text: str, *, as_of: datetime | None = None) -> DataFrame:
@@ -86,6 +84,5 @@ def _is_ours(context: Context, name: TableName) -> bool:
         return True
     if context.spark.catalog.tableExists(f"{quote(name.database)}.{quote(name.name)}"):
         return False
-    known = {f"{row.database}.{row.name}".lower(): f"{row.database}.{row.name}" for row in list_tables(context.registry)}
-    near = difflib.get_close_matches(str(name).lower(), known, n=_NEAR)
-    raise TableNotFoundError(str(name), near=tuple(known[found] for found in near))
+    known = [f"{row.database}.{row.name}" for row in list_tables(context.registry)]
+    raise TableNotFoundError(str(name), near=list_near(str(name), known))

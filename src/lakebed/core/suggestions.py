@@ -1,0 +1,26 @@
+"""Names close to a misspelled one, for messages that ask "did you mean ...?"."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_MOST = 3
+
+
+def list_near(name: str, known: Iterable[str]) -> tuple[str, ...]:
+    """The nearest of the known names, the best first, compared without regard to case; empty when none is close."""
+    spelled: dict[str, list[str]] = {}
+    for one in known:
+        spelled.setdefault(one.lower(), []).append(one)
+    near = difflib.get_close_matches(name.lower(), spelled, n=_MOST)
+    return tuple(one for found in near for one in sorted(spelled[found]))[:_MOST]
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """A question such as "did you mean orders?"; without a near name it is empty."""
+    near = list_near(name, known)
+    return f"did you mean {' or '.join(near)}?" if near else ""
