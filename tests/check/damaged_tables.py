@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from patients import DAILY_ID, OLD_ID, ORDERS_ID, Patient, found_by
 
 # -- the database ------------------------------------------------------------------------------
@@ -108,6 +110,28 @@ def a_snapshot_of_a_group_that_was_never_drawn(lake: Patient) -> None:
     columns = "parent_id, sequence_number, timestamp_ms, manifest_list, metadata_location, summary, schema_id, operation, trigger"
     sql = f"INSERT INTO table_snapshots (id, table_id, snapshot_id, group_no, {columns}) SELECT 5, :t, 78, 99, {columns} FROM table_snapshots LIMIT 1"
     lake.run(sql, t=OLD_ID)
+
+
+@found_by("slot_in_future")
+def a_slot_in_the_future(lake: Patient) -> None:
+    lake.run("UPDATE table_seq SET last_slot = last_slot + 7200000000 WHERE table_id = :t", t=OLD_ID)
+
+
+@found_by("slice_in_future")
+def a_slice_of_a_view_set_in_the_future(lake: Patient) -> None:
+    """Copied without its rows, under a definition that names its source."""
+    lake.run(
+        """UPDATE table_metadata SET properties = :p WHERE table_id = :t""",
+        p=json.dumps({"definition": json.dumps({"over": "shop.old"})}),
+        t=DAILY_ID,
+    )
+    far = 253402300799000000
+    lake.run(
+        f"""INSERT INTO partitions (id, table_id, scope_id, view_instance_id, begin_insert_time, end_insert_time, schema_hash, fingerprint,
+num_rows, file_count, partition_format_version, updated) SELECT id + 1000, table_id, scope_id, view_instance_id, {far}, {far} + 1, schema_hash,
+fingerprint, 0, 0, 2, 0 FROM partitions WHERE table_id = :t""",
+        t=DAILY_ID,
+    )
 
 
 # -- partitions --------------------------------------------------------------------------------

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
 from shells import NAME, Shell, run, shape_of
 
 from lakebed.admin.doctor import examine
+from lakebed.testing import FixedClock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -153,3 +155,27 @@ def test_java_is_only_asked_for_its_version(answer: str | None, health: str, tmp
     lines = {line.name: line for line in examine(f"sqlite:///{tmp_path}/none.db", str(tmp_path), java=str(program))}
 
     assert lines["java"].health == health
+
+
+def test_the_doctor_names_tables_that_refuse_inserts_and_the_repair_frees_them(shell: Shell) -> None:
+    with shell.open() as lake:
+        lake.registry.transact(lambda tx: tx.run("UPDATE table_seq SET last_slot = last_slot + 86400000000"), tables=[])
+
+    doctor = shell.run("doctor", "--json")
+    repaired = shell.run("repair", NAME, "--execute", "--yes")
+    (blocked,) = (line for line in json.loads(doctor.stdout) if line["name"] == "slots")
+    (freed,) = (line for line in shell.json("doctor") if line["name"] == "slots")
+
+    assert doctor.exit_code == 3
+    assert (blocked["health"], NAME in blocked["found"], "lakebed repair" in blocked["remedy"]) == ("bad", True, True)
+    assert repaired.exit_code == 0, repaired.output
+    assert freed["health"] == "ok"
+
+
+def test_the_doctor_finds_a_host_whose_clock_is_out_of_step(kind: str, shell: Shell) -> None:
+    wrong = FixedClock(datetime(2026, 1, 1, tzinfo=UTC))
+
+    lines = {line.name: line for line in examine(shell.url, str(shell.place), host_clock=wrong)}
+
+    assert lines["clock"].health == ("bad" if kind == "postgresql" else "ok")
+    assert ("refused before it writes" in lines["clock"].remedy) == (kind == "postgresql")

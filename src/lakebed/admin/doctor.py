@@ -20,16 +20,19 @@ from lakebed.core.errors import LakebedError, RegistryRefusedError
 from lakebed.core.results import Rows
 from lakebed.registry.create import HEAD, find_revision, open_backend, read_facts, verify_triggers
 from lakebed.registry.deliveries import list_parked
-from lakebed.registry.engine import Registry, parse_url
+from lakebed.registry.engine import Registry, parse_url, read_host_clock
 from lakebed.registry.leases import find_holder
 from lakebed.registry.operations import list_expired_operations
+from lakebed.registry.slots import list_blocked
 from lakebed.registry.sqlite import SAFE_WAL_VERSION
+from lakebed.registry.transaction import MAX_SKEW_US
 from lakebed.storage.connect import open_storage, read_marker
 from lakebed.storage.paths import below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from lakebed.core.times import Clock
     from lakebed.storage.access import Storage
 
 Health = Literal["ok", "warn", "bad"]
@@ -39,6 +42,7 @@ _PACKAGES = {"pyarrow": "18", "pyspark": "4.1", "pyiceberg": "0.12"}
 _JAVA_TIMEOUT_S = 20.0
 _SLOW_SYNC_S = 0.1
 _CLOCK_S = 2.0
+_SHOWN = 5
 _LITTLE_SHARE, _LITTLE_BYTES = 0.05, 1 << 30
 
 
@@ -52,10 +56,12 @@ class Diagnosis:
     remedy: str = ""
 
 
-def examine(url: str, warehouse: str, *, java: str | None = None) -> Rows[Diagnosis]:
-    """Every line is judged for itself: what cannot be opened costs its own lines alone."""
+def examine(
+    url: str, warehouse: str, *, java: str | None = None, clock: Clock | None = None, host_clock: Clock = read_host_clock
+) -> Rows[Diagnosis]:
+    """Every line is judged for itself: what cannot be opened costs its own lines alone. The clocks are those of the registry."""
     lines = [_python(), *_packages(), _java(java), _sqlite()]
-    with _opened(url) as registry:
+    with _opened(url, clock, host_clock) as registry:
         lines += _registry(registry)
         lines += _warehouse(warehouse, registry if isinstance(registry, Registry) else None)
     return Rows(Diagnosis, lines)
@@ -106,14 +112,14 @@ def _sqlite() -> Diagnosis:
 
 
 @contextmanager
-def _opened(url: str) -> Iterator[Registry | LakebedError]:
+def _opened(url: str, clock: Clock | None, host_clock: Clock) -> Iterator[Registry | LakebedError]:
     """Neither created nor migrated: the doctor only looks."""
     try:
         where = parse_url(url)
         if isinstance(where, Path) and not where.exists():
             yield RegistryRefusedError(f"there is no file {where}")
             return
-        registry = Registry(open_backend(url))
+        registry = Registry(open_backend(url), clock=clock, host_clock=host_clock)
     except LakebedError as exc:
         yield exc
         return
@@ -132,6 +138,7 @@ def _registry(registry: Registry | LakebedError) -> Iterator[Diagnosis]:
     if answer.health != "bad":
         yield _try("triggers", lambda: _triggers(registry), remedy="stop the writers and run `lakebed repair --execute`")
         yield _try("clock", lambda: _clock(registry), remedy="ask the database again")
+        yield _try("slots", lambda: _slots(registry), remedy="ask the database again")
         yield _try("lease", lambda: _lease(registry), remedy="ask the database again")
         yield _try("operations", lambda: _operations(registry), remedy="ask the database again")
         yield _try("lanes", lambda: _lanes(registry), remedy="ask the database again")
@@ -151,9 +158,20 @@ def _triggers(registry: Registry) -> Diagnosis:
 
 
 def _clock(registry: Registry) -> Diagnosis:
-    ahead = registry.now() / 1e6 - time.time()
+    ahead = (registry.now() - registry.host_now()) / 1e6
+    found, is_far = f"{ahead:+.3f} s to the registry's", abs(ahead) > MAX_SKEW_US / 1e6
     remedy = "keep the clocks of all hosts in step (NTP): insert times come from the database's clock"
-    return _line("clock", f"{ahead:+.3f} s to the registry's", is_ok=abs(ahead) < _CLOCK_S, remedy=remedy, otherwise="warn")
+    refused = "set the wrong clock right (NTP): this host is refused before it writes"
+    return _line("clock", found, is_ok=abs(ahead) < _CLOCK_S, remedy=refused if is_far else remedy, otherwise="bad" if is_far else "warn")
+
+
+def _slots(registry: Registry) -> Diagnosis:
+    blocked = list_blocked(registry)
+    shown = ", ".join(f"{table.name} ({table.ahead_s:.0f} s)" for table in blocked[:_SHOWN])
+    found = (
+        f"{len(blocked)} table(s) refuse inserts, their last slot is ahead of the clock: {shown}" if blocked else "none ahead of the clock"
+    )
+    return _line("slots", found, is_ok=not blocked, remedy="if the clock is right now, run `lakebed repair --execute`")
 
 
 def _lease(registry: Registry) -> Diagnosis:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakebed.check import (
+    clocks,
     database,
     files,
     footers,
@@ -46,6 +47,7 @@ SHORT_PASSES: tuple[Pass, ...] = (
     *footers.PASSES,
     *journal.PASSES,
     *operations.PASSES,
+    *clocks.PASSES,
 )
 LONG_PASSES: tuple[Pass, ...] = (*footers.LONG_PASSES, *statistics.LONG_PASSES, *replay.LONG_PASSES)
 STORAGE_PASSES: tuple[Pass, ...] = (*iceberg.LONG_PASSES, *iceberg_reach.LONG_PASSES, *warehouse.LONG_PASSES, *page_rules.LONG_PASSES)

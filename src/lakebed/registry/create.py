@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.errors import RegistryNewerError, RegistryOlderError, RegistryRefusedError, TriggersChangedError
 from lakebed.registry.append_ddl import append_function
-from lakebed.registry.engine import Registry, parse_url
+from lakebed.registry.engine import Registry, parse_url, read_host_clock
 from lakebed.registry.journal_ddl import hash_triggers, postgres_triggers, sqlite_triggers
 from lakebed.registry.rules_ddl import postgres_rules, sqlite_rules, table_options
 from lakebed.registry.sqlite import SqliteBackend
@@ -30,6 +30,7 @@ def open_registry(
     url: str,
     *,
     clock: Clock | None = None,
+    host_clock: Clock = read_host_clock,
     timeout_s: float = 30.0,
     strict: bool = False,
     verify: bool = True,
@@ -41,7 +42,7 @@ def open_registry(
     An older one is migrated only where nobody else can be using it.
     """
     backend = open_backend(url, timeout_s=timeout_s, strict=strict)
-    registry = Registry(backend, clock=clock)
+    registry = Registry(backend, clock=clock, host_clock=host_clock)
     try:
         found = find_revision(registry) if create or _may_exist(backend) else None
         if found is None:

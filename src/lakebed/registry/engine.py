@@ -43,6 +43,10 @@ _FIND_TABLE = "SELECT id FROM tables WHERE database = :database AND name = :name
 _MAX_ATTEMPTS = 5
 
 
+def read_host_clock() -> int:
+    return time.time_ns() // 1000
+
+
 class Listener(Protocol):
     """Whatever wants to know of this process's commits; must return at once."""
 
@@ -53,9 +57,10 @@ class Listener(Protocol):
 class Registry:
     """An open registry. Threads may share it; processes may not (a forked child is refused)."""
 
-    def __init__(self, backend: Backend, *, clock: Clock | None = None) -> None:
+    def __init__(self, backend: Backend, *, clock: Clock | None = None, host_clock: Clock = read_host_clock) -> None:
+        """`clock` decides instead of the database's and the host's; `host_clock` is what this host says."""
         self.backend = backend
-        self._clock = clock
+        self._clock, self._host_clock = clock, host_clock
         self._pid = os.getpid()
         self._idle: list[Connection] = []
         self._guard = threading.Lock()
@@ -74,13 +79,13 @@ class Registry:
         if self._clock is not None:
             return self._clock()
         if self.dialect == "sqlite":
-            return time.time_ns() // 1000
+            return self._host_clock()
         (found,) = self.query("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)")[0]
         return int(found)
 
     def host_now(self) -> int:
-        """For names and identifiers only: never decides anything."""
-        return self._clock() if self._clock is not None else time.time_ns() // 1000
+        """For names and identifiers, and to be compared with the database's: never decides anything."""
+        return self._clock() if self._clock is not None else self._host_clock()
 
     def given_now(self) -> int | None:
         """The test's clock, or None where the database tells the time itself."""
@@ -229,13 +234,17 @@ class Registry:
         return bool(names)
 
     def _open(self, connection: Connection, ids: list[int]) -> Transaction:
+        before = self._host_clock()
         heads, database_now = self.backend.begin_write(connection, ids)
-        now = self._clock() if self._clock is not None else database_now if database_now is not None else time.time_ns() // 1000
+        if self._clock is not None or database_now is None:
+            now, host = self.host_now(), None
+        else:
+            now, host = database_now, (before, self._host_clock())
         missing = set(ids) - {head.table_id for head in heads}
         if missing:
             self.backend.rollback(connection)
             raise TableNotFoundError(f"with id {min(missing)}")
-        return Transaction(connection, heads, now=now, registry=self)
+        return Transaction(connection, heads, now=now, registry=self, host=host)
 
     def _settle(self, ids: list[int], op_id: str | None, *, cause: BaseException) -> None:
         """Return when the transaction in doubt did commit; raise what is known otherwise."""

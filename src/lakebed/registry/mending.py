@@ -23,12 +23,12 @@ _SET_SUMS = "UPDATE partitions SET num_rows = :rows, file_count = :files, update
 _CLEAR = """UPDATE partitions SET file_count = 0, min_event_time = NULL, max_event_time = NULL, updated = :now
 WHERE id IN (:ids*) AND num_rows = 0 AND NOT EXISTS (SELECT 1 FROM table_files f WHERE f.partition_id = partitions.id AND f.retired_seq IS NULL)"""
 _EVENT_RANGE = "UPDATE partitions SET min_event_time = :low, max_event_time = :high, updated = :now WHERE id = :id AND num_rows > 0"
-_PARTITION_COLUMNS = (
+PARTITION_COLUMNS = (
     "id", "table_id", "scope_id", "view_instance_id", "begin_insert_time", "end_insert_time", "min_event_time", "max_event_time",
     "schema_hash", "source_data_hash", "lookup_hash", "fingerprint", "num_rows", "file_count", "partition_format_version", "updated",
 )  # fmt: skip
-_SCOPE_AT = _PARTITION_COLUMNS.index("scope_id")
-_WHOLE = f"SELECT {', '.join(_PARTITION_COLUMNS)} FROM partitions WHERE id IN (:ids*)"
+_SCOPE_AT = PARTITION_COLUMNS.index("scope_id")
+_WHOLE = f"SELECT {', '.join(PARTITION_COLUMNS)} FROM partitions WHERE id IN (:ids*)"
 _FIND_SCOPE = "SELECT id FROM partition_scopes WHERE table_id = :t AND view_instance_id = :i AND schema_hash = :h"
 _ADD_SCOPE = "INSERT INTO partition_scopes (table_id, view_instance_id, schema_hash) VALUES (:t, :i, :h) RETURNING id"
 _REQUEUE = """INSERT INTO temporary_files (file_path, file_size, table_id, retired_at, expiration, reason)
@@ -88,11 +88,11 @@ def set_event_range(tx: Transaction, partition_id: int, event_range: tuple[int, 
 def rescope(tx: Transaction, ids: Sequence[int]) -> int:
     """Give partitions the scope of their table, instance and schema; the row is written anew, because a scope never changes."""
     for row in tx.query(_WHOLE, {"ids": list(ids)}):
-        values = dict(zip(_PARTITION_COLUMNS, row, strict=True))
+        values = dict(zip(PARTITION_COLUMNS, row, strict=True))
         key = {"t": values["table_id"], "i": values["view_instance_id"], "h": values["schema_hash"]}
         scope = (tx.query(_FIND_SCOPE, key) or tx.query(_ADD_SCOPE, key))[0][0]
         tx.run("DELETE FROM partitions WHERE id = :id", {"id": row[0]})
-        tx.insert("partitions", _PARTITION_COLUMNS, [(*row[:_SCOPE_AT], scope, *row[_SCOPE_AT + 1 :])])
+        tx.insert("partitions", PARTITION_COLUMNS, [(*row[:_SCOPE_AT], scope, *row[_SCOPE_AT + 1 :])])
     return len(ids)
 
 

@@ -95,10 +95,16 @@ class OperationRow:
 
 
 def open_operation(registry: Registry, table: TableName, operation: Operation, *, lease_us: int = DEFAULT_LEASE_US) -> None:
-    """Write the intent. From now on its directory belongs to it, and recovery leaves it alone until the lease ends."""
+    """Write the intent. From now on its directory belongs to it, and recovery leaves it alone until the lease ends.
+
+    Refused where the clocks would make the write fail or mislead: on a host out of step, and for an insert that would get no slot.
+    """
     try:
         with registry.write([table]) as tx:
             locked = tx.require(table)
+            tx.require_host_in_step()
+            if operation.mode is not None:  # of an insert, which draws a slot when it publishes
+                tx.next_slot(locked)
             tx.together([_row_of(tx, locked, operation, state="writing", result=None, lease_until=tx.now + lease_us)])
     except OutcomeUnknownError as exc:  # an intent makes nothing visible: recovery removes it if it is there
         message = f"the connection was lost while operation {operation.op_id} was opened; nothing was written: retry"

@@ -6,8 +6,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakebed.core.errors import ClockRegressedError, ReadExpiredError, TableNotFoundError
+from lakebed.core.errors import ClockRegressedError, ClockSkewedError, ReadExpiredError, TableNotFoundError
 from lakebed.core.names import TableName
+from lakebed.core.times import MAX_MICROS, from_micros
 from lakebed.registry.statements import Run
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 MAX_READ_S = 300.0
 MAX_SLOT_LEAD_US = 5 * 60 * 1_000_000
+MAX_SKEW_US = 5 * 60 * 1_000_000
 ID_BITS = 40  # ids of one lake table: its number in the upper bits, so that they never meet another table's
 _SAVE_SEQ = "UPDATE table_seq SET last_slot = :last_slot, last_id = :last_id WHERE table_id = :table_id"
 
@@ -92,8 +94,11 @@ class LockedTable:
 class Transaction:
     """One open write transaction. Functions of the registry take it first; nothing else writes."""
 
-    def __init__(self, connection: Connection, heads: Sequence[TableHead], *, now: int, registry: Registry) -> None:
+    def __init__(
+        self, connection: Connection, heads: Sequence[TableHead], *, now: int, registry: Registry, host: tuple[int, int] | None = None
+    ) -> None:
         self.connection, self.now, self.registry = connection, now, registry
+        self._host = host  # its clock before and after the database was asked for its own; None where there is one clock only
         self.tables = {head.table_id: LockedTable(head) for head in heads}
         self.created: set[int] = set()
         self.after_commit: list[Callable[[], None]] = []
@@ -113,13 +118,25 @@ class Transaction:
         self.registry.forget_table(name)
         raise TableNotFoundError(str(name))
 
-    def draw_slot(self, table: LockedTable) -> int:
+    def require_host_in_step(self) -> None:
+        """Refuse a host more than five minutes off the database; a wait for the answer does not count."""
+        if self._host is None:
+            return
+        before, after = self._host
+        host = min(max(self.now, before), after)
+        if abs(host - self.now) > MAX_SKEW_US:
+            raise ClockSkewedError(host=from_micros(host), database=from_micros(self.now))
+
+    def next_slot(self, table: LockedTable) -> int:
         """The next free microsecond of the table: never before an earlier one, whatever the clock does."""
         slot = max(self.now, table.last_slot + 1)
         if slot - self.now > MAX_SLOT_LEAD_US:
-            raise ClockRegressedError(str(table.name), ahead_s=(slot - self.now) / 1e6)
-        table.last_slot = slot
+            raise ClockRegressedError(str(table.name), slot=from_micros(min(slot, MAX_MICROS)), now=from_micros(self.now))
         return slot
+
+    def draw_slot(self, table: LockedTable) -> int:
+        table.last_slot = self.next_slot(table)
+        return table.last_slot
 
     def touch(self, table: LockedTable) -> int:
         """The instant of this change: later than the table's last one, the same in every row that changes with it."""

@@ -17,6 +17,7 @@ from lakebed.registry.lake_tables import list_all_tables
 from lakebed.registry.mending_journal import disown, drop_purged, forget_journal, lower_horizon, mark_refresh, mend_leases, reindex
 from lakebed.registry.recapture import finalize_missing
 from lakebed.registry.restore import restore_programs
+from lakebed.registry.slots import redraw_slots
 from lakebed.repairing.recapturing import recapture_files, reread_event_ranges
 from lakebed.repairing.remedies import Remedy, Step
 
@@ -109,6 +110,10 @@ def _retire(mender: Mender, step: Step, *, reason: str) -> str:
     mender.require_few(step)
     done = mender.in_tables(step, partial(mending.retire_partition_ids, ids=step.partition_ids, reason=reason))
     return f"{len(step.partition_ids)} partition(s) retired with {done} file(s)"
+
+
+def _new_slots(mender: Mender, step: Step) -> str:
+    return f"{mender.in_tables(step, partial(redraw_slots, most=mender.max_partitions))} partition(s) have new slots"
 
 
 def _renumber(mender: Mender, step: Step) -> str:
@@ -214,6 +219,8 @@ _STEPS: dict[Remedy, Callable[[Mender, Step], str]] = {
     Remedy.EVENT_RANGE: _event_range,
     Remedy.RETIRE_EMPTY: partial(_retire, reason="empty"),
     Remedy.RETIRE_DAMAGED: partial(_retire, reason="damaged"),
+    Remedy.NEW_SLOTS: _new_slots,
+    Remedy.RETIRE_FUTURE: partial(_retire, reason="future"),
     Remedy.RENUMBER: _renumber,
     Remedy.REGROUP: _regroup,
     Remedy.REQUEUE: _requeue,

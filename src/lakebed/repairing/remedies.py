@@ -31,6 +31,8 @@ class Remedy(StrEnum):
     EVENT_RANGE = "event_range"
     RETIRE_EMPTY = "retire_empty"
     RETIRE_DAMAGED = "retire_damaged"
+    NEW_SLOTS = "new_slots"
+    RETIRE_FUTURE = "retire_future"
     RENUMBER = "renumber"
     REGROUP = "regroup"
     REQUEUE = "requeue"
@@ -61,6 +63,8 @@ WHAT = {
     Remedy.EVENT_RANGE: "read the partitions' event ranges again from their files",
     Remedy.RETIRE_EMPTY: "retire empty partitions that cover no time",
     Remedy.RETIRE_DAMAGED: "retire the partitions of files that are lost or changed: their rows are gone for readers",
+    Remedy.NEW_SLOTS: "give partitions in the future new slots, in their order, and lower the last slot; views over them become stale",
+    Remedy.RETIRE_FUTURE: "retire slices of a view set that lie in the future; their rows are built again from the source",
     Remedy.RENUMBER: "date retirements with impossible numbers to now",
     Remedy.REGROUP: "give the files the groups that their rows demand",
     Remedy.REQUEUE: "queue retired files for deletion again",
@@ -126,6 +130,8 @@ _SIMPLE: dict[str, Remedy] = {
     "stats_for_nothing": Remedy.RECOUNT,
     "partition_scope": Remedy.RESCOPE,
     "partition_event_range": Remedy.EVENT_RANGE,
+    "slot_in_future": Remedy.NEW_SLOTS,
+    "slice_in_future": Remedy.RETIRE_FUTURE,
     "file_groups": Remedy.REGROUP,
     "file_numbers": Remedy.RENUMBER,
     "retired_not_queued": Remedy.REQUEUE,

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lakebed.core.errors.families import RefusedError
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 _SHOWN_CHARS = 80
 
@@ -255,9 +260,25 @@ class ClockRegressedError(RefusedError):
 
     code = "clock_regressed"
 
-    def __init__(self, table: str, *, ahead_s: float) -> None:
-        super().__init__(f"the newest slot of {table} is {ahead_s:.0f} s ahead of the clock: set the clock right, then retry")
-        self.table, self.ahead_s = table, ahead_s
+    def __init__(self, table: str, *, slot: datetime, now: datetime) -> None:
+        self.table, self.slot, self.now, self.ahead_s = table, slot, now, (slot - now).total_seconds()
+        super().__init__(
+            f"the newest slot of {table} is {self.ahead_s:.0f} s ahead of the clock ({slot.isoformat()} against {now.isoformat()}), and nothing "
+            f"was changed: if the clock is wrong, set it right and retry; if it is right, run `lakebed repair {table} --execute`"
+        )
+
+
+class ClockSkewedError(RefusedError):
+    """The clock of this host differs from the database's by more than five minutes."""
+
+    code = "clock_skewed"
+
+    def __init__(self, *, host: datetime, database: datetime) -> None:
+        self.host, self.database, self.ahead_s = host, database, (host - database).total_seconds()
+        super().__init__(
+            f"the clock of this host says {host.isoformat()}, the database's {database.isoformat()}: they differ by {abs(self.ahead_s):.0f} s, "
+            "and 300 s are allowed; nothing was written: set the wrong one right (NTP), then retry"
+        )
 
 
 class RegistryNewerError(RefusedError):
