@@ -36,6 +36,7 @@ def test_time_is_due_once_its_interval_has_passed_since_the_oldest_file() -> Non
     policy = SnapshotPolicy(trigger=Trigger.TIME, interval_s=30)
     assert not policy.is_due(Pending(files=9, since=NOW), now=NOW + 30 * SECOND - 1)
     assert policy.is_due(Pending(files=1, since=NOW), now=NOW + 30 * SECOND)
+    assert policy.is_due(Pending(files=1, since=NOW + 9 * SECOND), now=NOW), "the clock was ahead when the file came"
 
 
 @pytest.mark.parametrize("name", ["bytes", "rows", "files"])

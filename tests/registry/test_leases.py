@@ -70,6 +70,18 @@ def test_every_grant_raises_the_epoch_even_after_a_release(timed_registry: Regis
     assert epochs == [1, 2, 3, 5]
 
 
+def test_a_lease_granted_while_the_clock_was_ahead_blocks_nobody_until_that_time(timed_registry: Registry, clock: FixedClock) -> None:
+    clock.advance(seconds=2 * 3600)
+    first = acquire(timed_registry)
+    clock.advance(seconds=-2 * 3600)
+
+    second = acquire(timed_registry, "elsewhere/2/updater")
+
+    assert (second.epoch, second.expires_at) == (2, clock.micros + TTL_US)
+    with pytest.raises(LeaseLostError):
+        write_under(timed_registry, first)
+
+
 def test_a_lease_is_kept_by_renewing_it(timed_registry: Registry, clock: FixedClock) -> None:
     lease = acquire(timed_registry)
     for _ in range(5):

@@ -138,7 +138,7 @@ class Snapshotter:
             return
         now = self._registry.now()
         with state.lock:
-            if now - state.planned_at < _PLAN_EVERY_US:
+            if 0 <= now - state.planned_at < _PLAN_EVERY_US:  # otherwise the clock was ahead, and went back
                 return
             state.planned_at = now
             pinned = read_refs(self._registry, table_id).pinned

@@ -60,7 +60,7 @@ class SnapshotPolicy:
             case Trigger.EVERY_INSERT:
                 return True
             case Trigger.TIME:
-                return now - pending.since >= self.interval_s * _SECOND_US
+                return not 0 <= now - pending.since < self.interval_s * _SECOND_US  # the clock was ahead when the files came
             case Trigger.BYTES:
                 return pending.bytes >= self.bytes
             case Trigger.ROWS:

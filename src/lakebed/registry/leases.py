@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lakebed.registry.transaction import Transaction
 
 DEFAULT_TTL_US = 10 * 1_000_000
+_LONGER_US = 3600 * 1_000_000  # than what is asked for: no holder asks for so much more, so its clock was ahead
 _NAME = re.compile(r"[a-z0-9][a-z0-9_./:-]{0,199}", re.ASCII)
 _FIND = "SELECT owner, epoch, expires_at FROM leases WHERE name = :name"
 _INSERT = """INSERT INTO leases (name, kind, owner, epoch, expires_at, acquired_at) VALUES (:name, :kind, :owner, 1, :expires, :now)
@@ -39,14 +40,17 @@ class Lease:
 
 
 def acquire_lease(registry: Registry, name: str, *, owner: str, ttl_us: int = DEFAULT_TTL_US) -> Lease:
-    """Become the owner if the lease is free, expired, or its holder is proven dead; each grant raises the epoch."""
+    """Become the owner if the lease is free, expired, or its holder is proven dead; each grant raises the epoch.
+
+    A lease that ends too late was granted by a clock that was ahead, and counts as expired: a holder that lives is fenced out and tries again.
+    """
     _require_lease_name(name)
     with registry.write() as tx:
         expires = tx.now + ttl_us
         if tx.run(_INSERT, {"name": name, "kind": "exclusive", "owner": owner, "expires": expires, "now": tx.now}) == 1:
             return Lease(name=name, owner=owner, epoch=1, expires_at=expires)
         holder, epoch, until = tx.query(_locking(_FIND, tx), {"name": name})[0]
-        if until > tx.now and not is_dead(holder):
+        if tx.now < until <= expires + _LONGER_US and not is_dead(holder):
             raise LeaseHeldError(name, owner=holder)
         tx.run(_TAKE, {"name": name, "owner": owner, "epoch": epoch, "expires": expires, "now": tx.now})
     return Lease(name=name, owner=owner, epoch=epoch + 1, expires_at=expires)
