@@ -30,7 +30,7 @@ Every command takes `--help`. `--registry` and `--warehouse` say which lake is m
 | 0 | done |
 | 1 | refused, or somebody else was first: the message says what to do |
 | 2 | the command was not understood |
-| 3 | something is not as it should be (`check`), or stored state is damaged |
+| 3 | something is not as it should be (`check`), or stored state is damaged; or a retirement retired nothing of what it was asked for |
 | 4 | unavailable now: try later |
 """
 _COMMON = {"registry", "warehouse", "as_json"}

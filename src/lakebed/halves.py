@@ -9,14 +9,14 @@ from lakebed import admin, writing
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import TableName
 from lakebed.core.schema import Schema
-from lakebed.core.times import TimeRange
+from lakebed.core.times import Time, TimeRange
 from lakebed.parquet.arrow_schema import from_arrow
 from lakebed.registry.lake_tables import require_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
-    from datetime import datetime, timedelta
+    from datetime import timedelta
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -54,8 +54,8 @@ def register_files(
     name: str,
     paths: Sequence[str],
     *,
-    insert_begin: datetime | None = None,
-    insert_end: datetime | None = None,
+    insert_begin: Time | None = None,
+    insert_end: Time | None = None,
     **options: Unpack[RegisterOptions],
 ) -> Published:
     """Publish Parquet files that others wrote into the warehouse, parsed in a disposable process."""

@@ -24,7 +24,6 @@ from lakebed.settings import ConnectOptions, Settings, load_settings, restore_pa
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from datetime import datetime
 
     import pyarrow as pa
     from pyarrow.parquet import FileMetaData
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from lakebed.compaction.planning import CompactOptions
     from lakebed.core.rows import Tables
     from lakebed.core.schema import Schema
-    from lakebed.core.times import Clock
+    from lakebed.core.times import Clock, Time
     from lakebed.pipeline.context import Context, MetadataMode
     from lakebed.pipeline.delete import DeleteResult
     from lakebed.pipeline.explain import Explanation
@@ -237,10 +236,10 @@ class Lake:
         self,
         name: str,
         *,
-        begin: datetime | None = None,
-        end: datetime | None = None,
+        begin: Time | None = None,
+        end: Time | None = None,
         where: str | None = None,
-        as_of: int | datetime | Literal["snapshot"] | None = None,
+        as_of: int | Time | Literal["snapshot"] | None = None,
         instance: str | None = None,
         columns: Sequence[str] | None = None,
         fresh: bool = False,
@@ -260,13 +259,13 @@ class Lake:
             with_current_columns=as_of == "snapshot",
         )  # fmt: skip
 
-    def sql(self, text: str, *, as_of: datetime | None = None) -> DataFrame:
+    def sql(self, text: str, *, as_of: Time | None = None) -> DataFrame:
         """A query over lake tables under their names, on one snapshot of the registry."""
         from lakebed.pipeline.sql import sql
 
         return sql(self.context, text, as_of=as_of)
 
-    def explain(self, text: str, *, as_of: datetime | None = None) -> Explanation:
+    def explain(self, text: str, *, as_of: Time | None = None) -> Explanation:
         """What a query would read of the lake, and why no more; nothing is read."""
         from lakebed.pipeline.explain import explain
 

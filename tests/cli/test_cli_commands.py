@@ -72,6 +72,20 @@ def test_more_than_the_cap_is_refused_and_nothing_is_changed(shell: Shell) -> No
     assert len(shell.json("partitions", "list", NAME)) == 3
 
 
+def test_a_range_that_only_cuts_partitions_retires_nothing_and_exits_with_3(shell: Shell) -> None:
+    with shell.open() as lake:
+        write_partition(lake, 9, hours=(0, 2))
+    cut = ("--insert-begin", "2026-01-01T01:00:00Z", "--insert-end", "2026-01-01T03:00:00Z")
+
+    preview = shell.run("partitions", "retire", NAME, *cut)
+    done = shell.run("partitions", "retire", NAME, *cut, "--execute")
+
+    assert (preview.exit_code, done.exit_code) == (0, 3)
+    assert "retire_partition_by_metadata('shop.orders', 'global', insert_begin='2026-01-01T00:00:00Z'" in preview.output
+    assert done.stderr.startswith("partition_straddles: nothing was retired")
+    assert len(shell.json("partitions", "list", NAME)) == 4
+
+
 def test_a_partition_is_retired_by_one_of_its_files(shell: Shell) -> None:
     path = shell.json("files", "list", NAME)[0]["file_path"]
 

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.core.errors import InvalidRangeError
-from lakebed.core.times import MAX_MICROS, MIN_MICROS, TimeRange, from_micros, show, to_micros
+from lakebed.core.errors import InvalidRangeError, InvalidValueError
+from lakebed.core.times import MAX_MICROS, MIN_MICROS, Time, TimeRange, from_micros, show, to_micros
 from strategies import aware_datetimes, micros, time_ranges
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -28,6 +29,23 @@ def test_equal_instants_are_equal_numbers_in_every_zone(moment: datetime, minute
         return
 
     assert to_micros(elsewhere) == to_micros(moment)
+
+
+@pytest.mark.parametrize(
+    "given_as", ["2026-11-15T12:00:00Z", "2026-11-15T12:00", " 2026-11-15 13:00:00+01:00 ", "2026-11-15T12:00:00.000000", NOON]
+)
+def test_text_is_a_time_and_utc_unless_it_names_a_zone(given_as: Time) -> None:
+    assert to_micros(given_as) == to_micros(NOON)
+
+
+def test_a_date_is_its_midnight() -> None:
+    assert to_micros(NOON.date()) == to_micros("2026-11-15") == to_micros(NOON) - 12 * 3_600_000_000
+
+
+@pytest.mark.parametrize("wrong", ["", "yesterday", "2026-13-01", "0001-01-01T00:00:00+23:00", "12:00", 12, None, b"2026-01-01"])
+def test_what_is_not_a_time_is_refused_with_an_example(wrong: Any) -> None:
+    with pytest.raises(InvalidValueError, match=r"2026-03-01T12:00:00Z"):
+        to_micros(wrong)
 
 
 @given(aware_datetimes, aware_datetimes)

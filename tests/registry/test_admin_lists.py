@@ -28,7 +28,7 @@ from builders import (
     within,
 )
 from lakebed import admin
-from lakebed.core.errors import InvalidNameError, InvalidRangeError, InvalidValueError, TableNotFoundError
+from lakebed.core.errors import InvalidNameError, InvalidRangeError, InvalidValueError, PartitionNotFoundError, TableNotFoundError
 from lakebed.core.names import TableName
 from lakebed.core.times import from_micros
 from lakebed.registry.lake_tables import drop_table
@@ -107,6 +107,32 @@ def test_pages_together_are_the_whole(registry: Registry) -> None:
 
     assert found == list(admin.list_partitions(registry))
     assert len(found) == 10
+
+
+def test_partitions_are_listed_by_insert_time_whatever_order_they_were_made_in(registry: Registry) -> None:
+    orders, other = make_table(registry), make_table(registry, TableName("shop", "other"))
+    for table, h in ((orders, 4), (other, 3), (orders, 0), (orders, 2), (other, 1), (other, 2)):
+        publish(registry, table, fake_file(h), hours=(h, h + 1))
+
+    every = admin.list_partitions(registry)
+
+    assert [r.begin_insert_time for r in every] == [hour(h) for h in (0, 1, 2, 2, 3, 4)]
+    assert [r.begin_insert_time for r in admin.list_partitions(registry, str(ORDERS))] == [hour(h) for h in (0, 2, 4)]
+    pages = [admin.list_partitions(registry, after=0 if n == 0 else every[n - 1].partition_id, limit=2) for n in (0, 2, 4)]
+    assert [row for page in pages for row in page] == list(every)
+
+
+def test_a_page_after_a_partition_that_is_gone_is_refused_and_says_how_to_go_on(registry: Registry) -> None:
+    table = make_table(registry)
+    for h in range(3):
+        publish(registry, table, fake_file(h), hours=(h, h + 1))
+    last = admin.list_partitions(registry, limit=2)[-1]
+    admin.retire_partitions(registry, str(ORDERS), insert_begin=hour(1), insert_end=hour(2), dry_run=False)
+
+    with pytest.raises(PartitionNotFoundError, match="go on with insert_begin"):
+        admin.list_partitions(registry, after=last.partition_id)
+
+    assert [r.begin_insert_time for r in admin.list_partitions(registry, insert_begin=last.begin_insert_time)] == [hour(2)]
 
 
 def test_every_list_of_an_empty_registry_has_its_columns(registry: Registry) -> None:
@@ -254,5 +280,5 @@ def test_any_arguments_end_in_a_list_or_a_typed_refusal(registry: Registry, tabl
         lambda: admin.list_files(registry, after=after),
         lambda: admin.list_incompatible_partitions(registry, table),
     ):
-        with suppress(InvalidNameError, TableNotFoundError, InvalidValueError):
+        with suppress(InvalidNameError, TableNotFoundError, InvalidValueError, PartitionNotFoundError):
             assert len(call()) >= 0

@@ -16,6 +16,7 @@ from lakebed.core.errors import (
     InvalidNameError,
     InvalidRangeError,
     InvalidValueError,
+    PartitionStraddlesError,
     RefusedError,
     RegistryRefusedError,
     TableNotFoundError,
@@ -130,6 +131,22 @@ def test_bulk_functions_preview_unless_told_otherwise(lake: Lake) -> None:
     assert "no partition lies in" in again["message"]
 
 
+def test_a_range_that_only_cuts_partitions_is_refused_and_a_task_that_runs_again_is_not(lake: Lake) -> None:
+    table = make_table(lake.registry)
+    for low, high in ((0, 1), (1, 3)):
+        publish(lake.registry, table, fake_file(low), hours=(low, high))
+    cut = {"view_set_name": str(ORDERS), "insert_begin": hour(1), "insert_end": hour(2), "dry_run": False}
+
+    with pytest.raises(PartitionStraddlesError, match="reaches beyond it"):
+        ask(lake, "retire_partitions", **cut)
+    both = {**cut, "insert_begin": hour(0)}
+    first, again = ask(lake, "retire_partitions", **both), ask(lake, "retire_partitions", **both)
+
+    assert [o["outcome"] for o in first + again] == ["retired", "straddles", "straddles"]
+    assert first[0]["message"].startswith("retired 100 rows: 1 files")
+    assert "retire_partition_by_metadata(" in again[0]["message"]
+
+
 def test_what_became_incompatible_can_be_retired_in_one_call(lake: Lake) -> None:
     view = make_view(lake.registry)
     publish(lake.registry, view, fake_file(1), hours=(0, 1))
@@ -139,6 +156,7 @@ def test_what_became_incompatible_can_be_retired_in_one_call(lake: Lake) -> None
     done = ask(lake, "retire_incompatible_partitions", dry_run=False)
 
     assert [(o["outcome"], o["num_rows"]) for o in done] == [("retired", 100), ("retired", 0)]
+    assert ["empty partition" in o["message"] for o in done] == [False, True]
     assert ask(lake, "list_incompatible_partitions") == []
 
 
@@ -239,7 +257,9 @@ def test_any_arguments_end_in_an_answer_or_a_typed_refusal(lake: Lake, data: st.
     try:
         assert answer(lake.registry, lake.storage, function.name, given_ones).schema == function.schema
     except RefusedError as refused:
-        allowed = (InvalidNameError, InvalidRangeError, InvalidValueError, TableNotFoundError, TooManyPartitionsError)
+        allowed = (
+            InvalidNameError, InvalidRangeError, InvalidValueError, PartitionStraddlesError, TableNotFoundError, TooManyPartitionsError,
+        )  # fmt: skip
         if not isinstance(refused, allowed) and refused.code != "path_refused":
             raise
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict
 
-from lakebed.core.errors import InvalidValueError
+from lakebed.core.errors import InvalidValueError, PartitionNotFoundError
 from lakebed.core.names import TableName, require_instance
-from lakebed.core.times import TimeRange, to_micros
+from lakebed.core.times import Time, TimeRange, to_micros
 from lakebed.registry import listing
 from lakebed.registry.incompatible import IncompatibleRow, list_incompatible
 from lakebed.registry.lake_tables import require_table
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from lakebed.core.results import Rows
     from lakebed.registry.engine import Registry
 
@@ -25,10 +23,10 @@ class PartitionOptions(TypedDict, total=False):
 
     instance: str | None
     schema_hash: str | None
-    begin: datetime | None
-    end: datetime | None
-    insert_begin: datetime | None
-    insert_end: datetime | None
+    begin: Time | None
+    end: Time | None
+    insert_begin: Time | None
+    insert_end: Time | None
     after: int
     limit: int
 
@@ -39,14 +37,14 @@ def list_partitions(  # noqa: PLR0913 - one keyword per filter
     *,
     instance: str | None = None,
     schema_hash: str | None = None,
-    begin: datetime | None = None,
-    end: datetime | None = None,
-    insert_begin: datetime | None = None,
-    insert_end: datetime | None = None,
+    begin: Time | None = None,
+    end: Time | None = None,
+    insert_begin: Time | None = None,
+    insert_end: Time | None = None,
     after: int = 0,
     limit: int = MAX_LIMIT,
 ) -> Rows[listing.PartitionRow]:
-    """One row per partition that overlaps the ranges, in the order of ids; `after` a partition id gives the next page."""
+    """One row per partition that overlaps the ranges, in the order of insert time; `after` the last partition id gives the next page."""
     event_low, event_high = _ends(begin, end)
     insert_low, insert_high = _ends(insert_begin, insert_end)
     wanted = listing.PartitionFilter(
@@ -58,7 +56,7 @@ def list_partitions(  # noqa: PLR0913 - one keyword per filter
         insert_begin=insert_low,
         insert_end=insert_high,
     )
-    return listing.find_partitions(registry, wanted, after=_page(after), limit=_page(limit))
+    return listing.find_partitions(registry, wanted, after=_require_position(registry, _page(after)), limit=_page(limit))
 
 
 def list_files(
@@ -82,11 +80,21 @@ def find_id(registry: Registry, table: str | None) -> int | None:
     return None if table is None else require_table(registry, TableName.parse(table)).table_id
 
 
-def _ends(begin: datetime | None, end: datetime | None) -> tuple[int | None, int | None]:
+def _ends(begin: Time | None, end: Time | None) -> tuple[int | None, int | None]:
     if begin is not None and end is not None:
         both = TimeRange.of(begin, end)
         return both.begin, both.end
     return (None if begin is None else to_micros(begin), None if end is None else to_micros(end))
+
+
+def _require_position(registry: Registry, after: int) -> tuple[int, int] | None:
+    """Where a page goes on. A partition that was retired since has no place any more, and a guess would skip or repeat rows."""
+    if after == 0:
+        return None
+    if (begin := listing.find_begin(registry, after)) is None:
+        hint = "it was retired after the page was read; go on with insert_begin, the begin of the page's last partition"
+        raise PartitionNotFoundError(f"after={after}", hint=hint)
+    return begin, after
 
 
 def _page(number: int) -> int:

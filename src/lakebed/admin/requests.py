@@ -9,13 +9,11 @@ from lakebed.admin.actors import find_actor
 from lakebed.core.errors import InvalidRangeError, InvalidValueError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
 from lakebed.core.results import Rows
-from lakebed.core.times import TimeRange
+from lakebed.core.times import Time, TimeRange
 from lakebed.registry.lake_tables import require_table
 from lakebed.registry.runs import add_run, find_run
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
@@ -40,8 +38,8 @@ def request_materialization(
     table: str,
     *,
     instance: str = GLOBAL_INSTANCE,
-    insert_begin: datetime | None = None,
-    insert_end: datetime | None = None,
+    insert_begin: Time | None = None,
+    insert_end: Time | None = None,
     actor: str | None = None,
 ) -> Rows[RequestedRun]:
     """Ask for all that is stale in the range, or everywhere; asking again while the request waits gives the same run."""
@@ -53,8 +51,8 @@ def request_regeneration(
     table: str,
     *,
     instance: str = GLOBAL_INSTANCE,
-    insert_begin: datetime | None = None,
-    insert_end: datetime | None = None,
+    insert_begin: Time | None = None,
+    insert_end: Time | None = None,
     actor: str | None = None,
 ) -> Rows[RequestedRun]:
     """Ask for the range to be built anew, fresh or not."""
@@ -89,7 +87,7 @@ def _require_view_set(registry: Registry, name: TableName) -> LakeTable:
     return table
 
 
-def _range(begin: datetime | None, end: datetime | None) -> TimeRange | None:
+def _range(begin: Time | None, end: Time | None) -> TimeRange | None:
     if (begin is None) != (end is None):
         message = "only one end of the insert range was given"
         raise InvalidRangeError(message)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
 
 from lakebed.admin.actors import find_actor
 from lakebed.admin.lists import find_id
-from lakebed.core.errors import InvalidValueError, LakebedError, PartitionNotFoundError, TooManyPartitionsError
+from lakebed.core.errors import InvalidValueError, LakebedError, PartitionNotFoundError, PartitionStraddlesError, TooManyPartitionsError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
 from lakebed.core.results import Rows
-from lakebed.core.times import MICROSECOND, MIN_MICROS, TimeRange, show, to_micros
+from lakebed.core.times import MICROSECOND, MIN_MICROS, Time, TimeRange, show, to_micros
 from lakebed.registry.incompatible import list_incompatible
 from lakebed.registry.lake_tables import require_table
 from lakebed.registry.listing import PartitionFilter, find_existing_range, find_partitions
@@ -38,9 +38,9 @@ from lakebed.registry.runs import add_run, finish_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
     from lakebed.registry.engine import Registry
+    from lakebed.registry.listing import PartitionRow
     from lakebed.registry.retirements import Check, Listed
     from lakebed.registry.transaction import Transaction
     from lakebed.storage.access import Storage
@@ -62,8 +62,8 @@ class BulkOptions(TypedDict, total=False):
 class RangeOptions(BulkOptions, total=False):
     """What `retire_partitions` understands besides."""
 
-    insert_begin: Required[datetime]
-    insert_end: Required[datetime]
+    insert_begin: Required[Time]
+    insert_end: Required[Time]
     instance: str | None
     schema_hash: str | None
 
@@ -112,8 +112,8 @@ def retire_partition_by_metadata(
     table: str,
     instance: str = GLOBAL_INSTANCE,
     *,
-    insert_begin: datetime,
-    insert_end: datetime,
+    insert_begin: Time,
+    insert_end: Time,
     schema_hash: str | None = None,
     grace_s: float = DEFAULT_GRACE_US / 1e6,
     actor: str | None = None,
@@ -151,13 +151,16 @@ def retire_partitions(
     registry: Registry,
     table: str,
     *,
-    insert_begin: datetime,
-    insert_end: datetime,
+    insert_begin: Time,
+    insert_end: Time,
     instance: str | None = None,
     schema_hash: str | None = None,
     **options: Unpack[BulkOptions],
 ) -> Retirement:
-    """Retire every partition that lies wholly inside the range; those that only overlap it are returned as `straddles`."""
+    """Retire every partition that lies wholly inside the range; those that only overlap it are returned as `straddles`.
+
+    With `dry_run=False` a range that meets partitions and holds none of them wholly is refused as `partition_straddles`.
+    """
     table_id, wanted = require_table(registry, TableName.parse(table)).table_id, TimeRange.of(insert_begin, insert_end)
     chosen = PartitionFilter(
         table_id=table_id,
@@ -167,20 +170,55 @@ def retire_partitions(
         insert_end=wanted.end,
     )
     rows = find_partitions(registry, chosen)
-    inside = [row for row in rows if insert_begin <= row.begin_insert_time and row.end_insert_time <= insert_end]
-    held = {row.partition_id for row in inside}
-    beside = [outcome_of(row, STRADDLES, message="it reaches beyond the range") for row in rows if row.partition_id not in held]
-    plan = {
+    inside = [row for row in rows if wanted.contains(_slice(row))]
+    beside = [row for row in rows if not wanted.contains(_slice(row))]
+    if beside and not inside and not options.get("dry_run", True):
+        raise _straddling(f"{table} {wanted}", wanted, beside)
+    task = _Task(
+        job="retire_partitions",
+        what=f"{table} {wanted}",
+        plan=range_plan(table, wanted, instance, schema_hash),
+        table_id=table_id,
+        beside=[outcome_of(row, STRADDLES, message=_tell_straddling(row, wanted)) for row in beside],
+        message="" if rows else _tell_nothing(registry, f"{table} {wanted}", table_id),
+    )
+    return _carry_out(registry, inside, task, options)
+
+
+def range_plan(table: str, wanted: TimeRange, instance: str | None, schema_hash: str | None) -> dict[str, Any]:
+    """As `runs` keeps it beside the number of partitions."""
+    return {
         "view_set_name": table,
         "insert_begin": wanted.begin,
         "insert_end": wanted.end,
         "instance": instance,
         "schema_hash": schema_hash,
     }
-    task = _Task(job="retire_partitions", what=f"{table} {wanted}", plan=plan, table_id=table_id, beside=beside)
-    if not rows:
-        task = _Task(job=task.job, what=task.what, plan=plan, table_id=table_id, message=_tell_nothing(registry, task.what, table_id))
-    return _carry_out(registry, inside, task, options)
+
+
+def _slice(row: PartitionRow) -> TimeRange:
+    return TimeRange.of(row.begin_insert_time, row.end_insert_time)
+
+
+def _widest(rows: Sequence[PartitionRow], wanted: TimeRange) -> TimeRange:
+    """The smallest range around `wanted` that holds the partitions."""
+    slices = [wanted, *map(_slice, rows)]
+    return TimeRange(begin=min(one.begin for one in slices), end=max(one.end for one in slices))
+
+
+def _tell_straddling(row: PartitionRow, wanted: TimeRange) -> str:
+    """What reaches beyond the range, and the two ways to retire it."""
+    what = f"{row.num_rows:,} rows" if row.num_rows else "an empty partition"
+    return (
+        f"kept: {_slice(row)} ({what}) reaches beyond the range {wanted}. Widen the range to {_widest([row], wanted)}, or retire this one: "
+        f"retire_partition_by_metadata({row.view_set_name!r}, {row.view_instance_id!r}, insert_begin={show(_slice(row).begin)!r}, "
+        f"insert_end={show(_slice(row).end)!r}, schema_hash={row.schema_hash!r})"
+    )
+
+
+def _straddling(what: str, wanted: TimeRange, rows: Sequence[PartitionRow]) -> PartitionStraddlesError:
+    named = tuple(f"{row.view_instance_id} {_slice(row)}" for row in rows)
+    return PartitionStraddlesError(what, straddles=named, widest=str(_widest(rows, wanted)))
 
 
 def retire_expired_partitions(
@@ -192,7 +230,7 @@ def retire_expired_partitions(
         raise InvalidValueError(message)
     cutoff = max(registry.now() - retention // MICROSECOND, MIN_MICROS)
     table_id = find_id(registry, table)
-    rows = find_partitions(registry, PartitionFilter(table_id=table_id, expired_before=cutoff))
+    rows = sorted(find_partitions(registry, PartitionFilter(table_id=table_id, expired_before=cutoff)), key=lambda row: row.table_id)
     plan = {"view_set_name": table, "cutoff": cutoff}
     task = _Task(
         job="retire_expired_partitions", what=f"{table or 'the lake'} before {show(cutoff)}", plan=plan, table_id=table_id, reason="expired"
@@ -243,7 +281,8 @@ def retire_partition_by_file(
         raise PartitionNotFoundError(f"file {canonical!a}", hint="list the files")
     rows = find_partitions(registry, PartitionFilter(ids=[owner.partition_id])) if owner.is_live else ()
     if not rows:
-        gone = RetireOutcome(partition_id=owner.partition_id, view_set_name=owner.view_set_name, outcome=ALREADY_RETIRED)
+        message = "not there any more: the partition of this file was retired or replaced before"
+        gone = RetireOutcome(partition_id=owner.partition_id, view_set_name=owner.view_set_name, outcome=ALREADY_RETIRED, message=message)
         return Retirement(outcomes=Rows(RetireOutcome, [gone]))
     task = _Task(job="retire_partition_by_file", what=canonical, plan={"file_path": canonical}, table_id=owner.table_id)
     return _carry_out(registry, rows, task, {"dry_run": False, "grace_s": grace_s, "actor": actor})
@@ -295,11 +334,7 @@ def _carry_out_named(registry: Registry, ids: Sequence[int], listed: Sequence[Li
         row.partition_id: row
         for row in find_partitions(registry, PartitionFilter(table_id=task.table_id, ids=sorted(set(ids) - incompatible.keys())))
     }
-    kept = {
-        i: outcome_of(others[i], COMPATIBLE) if i in others else RetireOutcome(partition_id=i, outcome=NOT_FOUND)
-        for i in ids
-        if i not in incompatible
-    }
+    kept = {i: outcome_of(others[i], COMPATIBLE) if i in others else _not_found(i) for i in ids if i not in incompatible}
     rows = [incompatible[i] for i in ids if i in incompatible]
     if kept and options.get("atomic", False) and not options.get("dry_run", True):
         taken = iter([outcome_of(row, ROLLED_BACK) for row in rows])
@@ -307,6 +342,11 @@ def _carry_out_named(registry: Registry, ids: Sequence[int], listed: Sequence[Li
     done = _carry_out(registry, rows, task, options)
     carried = iter(done.outcomes)
     return _finished(task, [kept[i] if i in kept else next(carried) for i in ids], dry_run=done.dry_run, run_id=done.run_id)
+
+
+def _not_found(partition_id: int) -> RetireOutcome:
+    message = f"there is no partition {partition_id}: it was retired before, or belongs to another table; list them again"
+    return RetireOutcome(partition_id=partition_id, outcome=NOT_FOUND, message=message)
 
 
 def _finished(task: _Task, outcomes: Sequence[RetireOutcome], *, dry_run: bool = False, run_id: int | None = None) -> Retirement:

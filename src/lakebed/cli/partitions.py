@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakebed.cli.terminal import (
+    EXIT_DRIFT,
     URL,
     WAREHOUSE,
     AnyTable,
@@ -45,6 +46,7 @@ _SHOWN = ("view_set_name", "view_instance_id", "begin_insert_time", "end_insert_
 _WHY = ("view_set_name", "view_instance_id", "begin_insert_time", "end_insert_time", "reason", "num_rows", "file_size")
 _OUTCOMES = ("view_set_name", "view_instance_id", "begin_insert_time", "end_insert_time", "num_rows", "outcome")
 _MOST_SHOWN = 20
+_EXPECTED = frozenset({"retired", "would_retire"})
 SchemaHash = Annotated[str | None, typer.Option("--schema-hash", help="of one schema only")]
 Atomic = Annotated[bool, typer.Option("--atomic", help="all or nothing, in one transaction")]
 MaxPartitions = Annotated[int, typer.Option("--max-partitions", min=0, max=10_000_000, help="refuse to retire more")]
@@ -109,7 +111,7 @@ def retire(  # noqa: PLR0913 - one option per question
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Retire what lies wholly in a range of insert time.
+    """Retire what lies wholly in a range of insert time. Exit 3 when partitions reach beyond the range and none lies in it.
 
     Example: lakebed partitions retire shop.orders --insert-begin 2026-03-01 --insert-end 2026-03-02
     """
@@ -218,6 +220,8 @@ def _carry_out(
         if execute:
             done = call(lake, {**options, "dry_run": False})
     _render(done, as_json=as_json)
+    if any(outcome.outcome == "rolled_back" for outcome in done.outcomes):
+        raise typer.Exit(EXIT_DRIFT)
 
 
 def _retire_exactly(
@@ -281,3 +285,5 @@ def _render(done: Retirement, *, as_json: bool) -> None:
         f"{word} {done.non_empty:,} partitions with rows and {done.empty:,} empty ones, "
         f"{done.bytes_scheduled / 1e6:,.1f} MB scheduled for deletion{told}"
     )
+    for outcome in [o for o in done.outcomes if o.outcome not in _EXPECTED][:_MOST_SHOWN]:
+        out().print(str(outcome.message), markup=False, soft_wrap=True)

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import math
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from lakebed.cli.rendering import err, out, print_json, print_rows, print_table
-from lakebed.core.errors import ConflictError, CorruptionError, LakebedError, RefusedError, UnavailableError
+from lakebed.core.errors import (
+    ConflictError,
+    CorruptionError,
+    InvalidValueError,
+    LakebedError,
+    PartitionStraddlesError,
+    RefusedError,
+    UnavailableError,
+)
 from lakebed.core.files import Verify
 
 if TYPE_CHECKING:
@@ -92,12 +100,12 @@ def _read_moment(text: str) -> datetime:
     """ISO text; what names no zone is UTC."""
     if isinstance(text, datetime):
         return text
+    from lakebed.core.times import parse_time  # noqa: PLC0415 - only commands with times need it
+
     try:
-        moment = datetime.fromisoformat(text.strip())
-        return (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment).astimezone(UTC)
-    except (ValueError, OverflowError) as exc:
-        message = f"{text[:80]!a} is no time: write 2026-03-01 or 2026-03-01T12:00:00, which is UTC unless it names a zone"
-        raise typer.BadParameter(message) from exc
+        return parse_time(text)
+    except InvalidValueError as exc:
+        raise typer.BadParameter(str(exc)) from exc
 
 
 def require_finite(value: float | None) -> float | None:
@@ -197,7 +205,7 @@ def fail(error: LakebedError) -> NoReturn:
     match error:
         case UnavailableError():
             sys.exit(EXIT_UNAVAILABLE)
-        case CorruptionError():
+        case CorruptionError() | PartitionStraddlesError():
             sys.exit(EXIT_DRIFT)
         case RefusedError() | ConflictError() | LakebedError():
             sys.exit(EXIT_REFUSED)

@@ -29,9 +29,8 @@ from lakebed.cli.terminal import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
-    from lakebed.core.times import TimeRange
+    from lakebed.core.times import Time, TimeRange
     from lakebed.lake import Lake
     from lakebed.pipeline.options import MaterializeOptions, MergeOptions
     from lakebed.pipeline.slice_plans import SliceOutcome
@@ -222,7 +221,7 @@ def _plan(lake: Lake, name: str, options: MaterializeOptions) -> tuple[list[dict
     return fresh + stale, plan.note
 
 
-def _between(begin: datetime | None, end: datetime | None) -> TimeRange | None:
+def _between(begin: Time | None, end: Time | None) -> TimeRange | None:
     from lakebed.core.times import MAX_MICROS, MIN_MICROS, TimeRange, to_micros  # noqa: PLC0415 - only here
 
     if begin is None and end is None:

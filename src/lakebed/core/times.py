@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Protocol
 
-from lakebed.core.errors import InvalidRangeError
+from lakebed.core.errors import InvalidRangeError, InvalidValueError
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 MAX_MICROS = 253_402_300_799_999_999  # 9999-12-31T23:59:59.999999Z: the last instant a datetime can hold
 MIN_MICROS = -62_135_596_800_000_000  # 0001-01-01T00:00:00Z
+
+
+# What a caller may give as a time: text and dates are UTC unless the text names a zone
+Time = datetime | date | str
 
 
 class Clock(Protocol):
@@ -21,8 +25,28 @@ class Clock(Protocol):
         """Now, in UTC microseconds."""
 
 
-def to_micros(moment: datetime) -> int:
-    """Exact: equality of instants is equality of the integers."""
+def parse_time(text: str) -> datetime:
+    """ISO 8601 text; what names no zone is UTC."""
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        return (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment).astimezone(UTC)
+    except (ValueError, OverflowError) as exc:
+        message = f"invalid time {text[:80]!a}: expected ISO 8601, for example 2026-03-01 or 2026-03-01T12:00:00Z"
+        raise InvalidValueError(message) from exc
+
+
+def to_micros(given: Time) -> int:
+    """Exact: equality of instants is equality of the integers. A datetime without a zone is refused."""
+    match given:
+        case datetime():
+            moment = given
+        case date():
+            moment = datetime(given.year, given.month, given.day, tzinfo=UTC)
+        case str():
+            moment = parse_time(given)
+        case _:
+            message = f"{given!r:.80} is not a time: expected a datetime with a zone, a date, or ISO 8601 text such as 2026-03-01T12:00:00Z"
+            raise InvalidValueError(message)
     if moment.tzinfo is None or moment.utcoffset() is None:
         message = f"{moment.isoformat()} has no time zone"
         raise InvalidRangeError(message)
@@ -50,11 +74,11 @@ class TimeRange:
             raise InvalidRangeError(message)
 
     @classmethod
-    def of(cls, begin: datetime, end: datetime) -> TimeRange:
+    def of(cls, begin: Time, end: Time) -> TimeRange:
         return cls(begin=to_micros(begin), end=to_micros(end))
 
     @classmethod
-    def maybe(cls, begin: datetime | None, end: datetime | None) -> TimeRange | None:
+    def maybe(cls, begin: Time | None, end: Time | None) -> TimeRange | None:
         """None when neither end is given; one alone is refused."""
         if begin is None and end is None:
             return None

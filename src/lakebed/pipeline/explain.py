@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.names import TableName
 from lakebed.core.predicates import DAY_US
-from lakebed.core.times import from_micros, show
+from lakebed.core.times import Time, from_micros, show
 from lakebed.core.types import Primitive
 from lakebed.pipeline.filters import Filter, find_filter
 from lakebed.pipeline.queries import parse_query
@@ -63,7 +63,7 @@ class Explanation:
         return "\n".join([self.text, *(f"  {scan}" for scan in self.scans)])
 
 
-def explain(context: Context, text: str, *, as_of: datetime | None = None) -> Explanation:
+def explain(context: Context, text: str, *, as_of: Time | None = None) -> Explanation:
     """What `sql` of the same text would read. Functions in it are not called."""
     query = parse_query(text)
     asks = [ask for _, ask in asks_of(context, query, as_of)]
@@ -74,10 +74,10 @@ def explain_read(
     context: Context,
     name: str,
     *,
-    begin: datetime | None = None,
-    end: datetime | None = None,
+    begin: Time | None = None,
+    end: Time | None = None,
     where: str | None = None,
-    as_of: int | datetime | None = None,
+    as_of: int | Time | None = None,
     instance: str | None = None,
 ) -> Explanation:
     """What `read` with the same arguments would read."""

@@ -11,7 +11,7 @@ from lakebed.core import fingerprints
 from lakebed.core.errors import InvalidValueError, LakebedError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
 from lakebed.core.partitions import NewPartition
-from lakebed.core.times import MAX_MICROS, MIN_MICROS, TimeRange, to_micros
+from lakebed.core.times import MAX_MICROS, MIN_MICROS, Time, TimeRange, to_micros
 from lakebed.pipeline.columns import quote
 from lakebed.pipeline.combine import combine_partials
 from lakebed.pipeline.definitions import parse_query, run_query
@@ -28,7 +28,6 @@ from lakebed.staging import new_op_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from datetime import datetime
 
     from pyspark.sql import DataFrame
 
@@ -39,10 +38,10 @@ def materialize(  # noqa: PLR0913 - the ranges are four, all keyword-only
     context: Context,
     name: str,
     *,
-    begin: datetime | None = None,
-    end: datetime | None = None,
-    insert_begin: datetime | None = None,
-    insert_end: datetime | None = None,
+    begin: Time | None = None,
+    end: Time | None = None,
+    insert_begin: Time | None = None,
+    insert_end: Time | None = None,
     instance: str | None = GLOBAL_INSTANCE,
     regenerate: bool = False,
     parallel: int = 2,
@@ -202,7 +201,7 @@ def _empty(plan: MaterializePlan, chosen: SlicePlan) -> NewPartition:
     )
 
 
-def _range(begin: datetime | None, end: datetime | None) -> TimeRange | None:
+def _range(begin: Time | None, end: Time | None) -> TimeRange | None:
     """Either end may be left open."""
     if begin is None and end is None:
         return None

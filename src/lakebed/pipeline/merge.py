@@ -11,14 +11,14 @@ from lakebed.compaction.planning import read_runs
 from lakebed.core.compaction import TARGET_BYTES, choose_small, require_target
 from lakebed.core.errors import InvalidValueError, LakebedError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
-from lakebed.core.times import MAX_MICROS, MIN_MICROS, TimeRange, to_micros
+from lakebed.core.times import MAX_MICROS, MIN_MICROS, Time, TimeRange, to_micros
 from lakebed.core.view_sets import parse_duration
 from lakebed.pipeline.rewrite import SparkEngine
 from lakebed.registry.view_sets import merge_window, require_lake_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime, timedelta
+    from datetime import timedelta
 
     from lakebed.compaction.planning import FoundRuns
     from lakebed.core.slices import Piece
@@ -53,8 +53,8 @@ def merge(
     context: Context,
     name: str,
     *,
-    insert_begin: datetime | None = None,
-    insert_end: datetime | None = None,
+    insert_begin: Time | None = None,
+    insert_end: Time | None = None,
     instance: str | None = GLOBAL_INSTANCE,
     window: str | int | timedelta | None = None,
     target_bytes: int = TARGET_BYTES,
@@ -133,7 +133,7 @@ def _window(table: LakeTable, given: str | int | timedelta | None) -> int:
     return shorter
 
 
-def _range(begin: datetime | None, end: datetime | None) -> TimeRange | None:
+def _range(begin: Time | None, end: Time | None) -> TimeRange | None:
     if begin is None and end is None:
         return None
     return TimeRange(begin=MIN_MICROS if begin is None else to_micros(begin), end=MAX_MICROS if end is None else to_micros(end))

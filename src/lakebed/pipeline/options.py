@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from datetime import datetime, timedelta
+    from datetime import timedelta
 
+    from lakebed.core.times import Time
     from lakebed.core.view_sets import Lookups
     from lakebed.pipeline.inserted import InsertResult
 
@@ -39,10 +40,10 @@ class ViewSetOptions(TypedDict, total=False):
 
 
 class MaterializeOptions(TypedDict, total=False):
-    begin: datetime | None
-    end: datetime | None
-    insert_begin: datetime | None
-    insert_end: datetime | None
+    begin: Time | None
+    end: Time | None
+    insert_begin: Time | None
+    insert_end: Time | None
     instance: str | None
     regenerate: bool
     parallel: int
@@ -51,8 +52,8 @@ class MaterializeOptions(TypedDict, total=False):
 
 
 class MergeOptions(TypedDict, total=False):
-    insert_begin: datetime | None
-    insert_end: datetime | None
+    insert_begin: Time | None
+    insert_end: Time | None
     instance: str | None  # None: all of them
     window: str | int | timedelta | None  # shorter than the table's merge window
     target_bytes: int

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from lakebed.core.errors import InvalidValueError, TableNotFoundError
 from lakebed.core.names import TableName, require_instance
 from lakebed.core.predicates import DAY_US, Condition, Zone
-from lakebed.core.times import MAX_MICROS, TimeRange, from_micros, show, to_micros
+from lakebed.core.times import MAX_MICROS, Time, TimeRange, from_micros, show, to_micros
 from lakebed.core.transforms import resolve_transforms
 from lakebed.core.types import Primitive
 from lakebed.pipeline.columns import quote
@@ -26,7 +26,6 @@ from lakebed.registry.time_travel import go_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from datetime import datetime
 
     from pyspark.sql import DataFrame
 
@@ -48,7 +47,7 @@ class Ask:
 
     name: TableName
     find: Callable[[LakeTable], Filter] = field(default=lambda _: Filter())
-    as_of: int | datetime | None = None
+    as_of: int | Time | None = None
     instance: str | None = None
     with_current_columns: bool = False
 
@@ -75,10 +74,10 @@ def read(  # noqa: PLR0913 - one keyword per choice
     context: Context,
     name: str,
     *,
-    begin: datetime | None = None,
-    end: datetime | None = None,
+    begin: Time | None = None,
+    end: Time | None = None,
     where: str | None = None,
-    as_of: int | datetime | None = None,
+    as_of: int | Time | None = None,
     instance: str | None = None,
     columns: Sequence[str] | None = None,
     with_current_columns: bool = False,
@@ -203,7 +202,7 @@ class Window:
     end: int | None = None
 
     @classmethod
-    def of(cls, begin: datetime | None, end: datetime | None) -> Window:
+    def of(cls, begin: Time | None, end: Time | None) -> Window:
         if begin is not None and end is not None:
             both = TimeRange.of(begin, end)
             return cls(begin=both.begin, end=both.end)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import InvalidValueError, TableNotFoundError
@@ -22,18 +22,19 @@ if TYPE_CHECKING:
 
     from lakebed.core.names import TableName
     from lakebed.core.predicates import Zone
+    from lakebed.core.times import Time
     from lakebed.pipeline.context import Context
     from lakebed.pipeline.queries import Call, Mention, Place, Query
     from lakebed.registry.lake_tables import LakeTable
 
 
-def sql(context: Context, text: str, *, as_of: datetime | None = None) -> DataFrame:
+def sql(context: Context, text: str, *, as_of: Time | None = None) -> DataFrame:
     """The answer of a query as a DataFrame; all lake tables in it as they stood at one instant, now or `as_of`.
 
     `database.name` is a lake table first, then one of Spark's catalog. Nothing stays behind in the session.
     """
-    if as_of is not None and not isinstance(as_of, datetime):
-        message = f"as_of={as_of!r}: a query over several tables can only go back to a time; give an aware datetime"
+    if as_of is not None and not isinstance(as_of, (date, str)):
+        message = f"as_of={as_of!r}: a query over several tables can only go back to a time; give a datetime with a zone or ISO 8601 text"
         raise InvalidValueError(message)
     query = parse_query(text)
     frames = _table_frames(context, query, as_of) | _function_frames(context, query)
@@ -45,7 +46,7 @@ def sql(context: Context, text: str, *, as_of: datetime | None = None) -> DataFr
         return context.spark.sql(rewrite(query, keys), None, **{keys[place]: frame for place, frame in frames.items()})
 
 
-def asks_of(context: Context, query: Query, as_of: datetime | None) -> list[tuple[Mention, Ask]]:
+def asks_of(context: Context, query: Query, as_of: Time | None) -> list[tuple[Mention, Ask]]:
     """What the query wants of each lake table it names, once per place."""
     ours = [mention for mention in query.mentions if _is_ours(context, mention.name)]
     zone = session_zone(context) if ours else None
@@ -61,7 +62,7 @@ def resolve_function(context: Context, call: Call) -> DataFrame | None:
     return context.spark.createDataFrame(table)
 
 
-def _table_frames(context: Context, query: Query, as_of: datetime | None) -> dict[Place, DataFrame]:
+def _table_frames(context: Context, query: Query, as_of: Time | None) -> dict[Place, DataFrame]:
     asked = asks_of(context, query, as_of)
     if not asked:
         return {}

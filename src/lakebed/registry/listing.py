@@ -25,6 +25,10 @@ p.partition_format_version, p.updated, p.file_count,
 COALESCE((SELECT sum(f.file_size) FROM table_files f WHERE f.partition_id = p.id AND f.retired_seq IS NULL), 0),
 CASE WHEN p.file_count = 1 THEN (SELECT f.file_path FROM table_files f WHERE f.partition_id = p.id AND f.retired_seq IS NULL) END"""
 _PARTITIONS = f"SELECT {PARTITION_COLUMNS} FROM partitions p JOIN tables t ON t.id = p.table_id WHERE {{where}} ORDER BY p.id LIMIT :limit"
+# what is shown of a partition costs a look at its files: only for those of the page
+_PARTITIONS_IN_TIME = f"""SELECT {PARTITION_COLUMNS} FROM partitions p JOIN tables t ON t.id = p.table_id WHERE p.id IN
+(SELECT p.id FROM partitions p JOIN tables t ON t.id = p.table_id WHERE {{where}} ORDER BY p.begin_insert_time, p.id LIMIT :limit)
+ORDER BY p.begin_insert_time, p.id"""
 _FILE_COLUMNS = list_columns(TableFiles)
 _FILES = f"""SELECT {", ".join(f"f.{column}" for column in _FILE_COLUMNS)}, t.database || '.' || t.name FROM table_files f
 JOIN tables t ON t.id = f.table_id WHERE {{where}} ORDER BY f.id LIMIT :limit"""
@@ -134,14 +138,23 @@ _CONDITIONS = {
 
 
 def find_partitions(
-    reader: Registry | Reader | Transaction, wanted: PartitionFilter, *, after: int = 0, limit: int = _ALL
+    reader: Registry | Reader | Transaction, wanted: PartitionFilter, *, after: tuple[int, int] | None = None, limit: int = _ALL
 ) -> Rows[PartitionRow]:
-    """Partitions in the order they were made, those of dropped tables only by id; `after` a partition id continues a page."""
+    """Partitions in the order of insert time, those of dropped tables only by id; `after` a begin and an id continues a page."""
     given = {name: value for name in _CONDITIONS if (value := getattr(wanted, name)) is not None}
     conditions = ["p.id > :after", "p.id < :beyond", *([] if wanted.ids is not None else ["t.dropped_at IS NULL"])]
-    sql = _PARTITIONS.format(where=" AND ".join([*conditions, *(_CONDITIONS[name] for name in given)]))
-    rows = reader.query(sql, {**_window(wanted.table_id, after), **given, "limit": limit})
+    if after is not None:
+        conditions.append("(p.begin_insert_time, p.id) > (:last_begin, :last_id)")
+        given |= {"last_begin": after[0], "last_id": after[1]}
+    sql = _PARTITIONS_IN_TIME.format(where=" AND ".join([*conditions, *(_CONDITIONS[name] for name in given if name in _CONDITIONS)]))
+    rows = reader.query(sql, {**_window(wanted.table_id, 0), **given, "limit": limit})
     return Rows(PartitionRow, map(partition_row, rows))
+
+
+def find_begin(reader: Registry | Reader | Transaction, partition_id: int) -> int | None:
+    """Where the slice of a partition begins, None when it is not there."""
+    rows = reader.query("SELECT begin_insert_time FROM partitions WHERE id = :id", {"id": partition_id})
+    return rows[0][0] if rows else None
 
 
 def list_partitions(reader: Registry | Reader | Transaction, table_id: int, *, after: int = 0, limit: int = _ALL) -> Rows[PartitionRow]:

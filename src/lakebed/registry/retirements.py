@@ -33,6 +33,29 @@ NOT_FOUND = "not_found"
 COMPATIBLE = "compatible"
 STRADDLES = "straddles"
 ROLLED_BACK = "rolled_back"
+# One sentence per outcome: for an empty partition, and for one with rows
+_MESSAGES = {
+    RETIRED: (
+        "retired an empty partition: it had no rows and no file",
+        "retired {rows} rows: {files} files ({size} bytes) are deleted after their grace period",
+    ),
+    WOULD_RETIRE: (
+        "would retire an empty partition: it has no rows and no file",
+        "would retire {rows} rows: {files} files ({size} bytes) would be deleted after their grace period",
+    ),
+    ALREADY_RETIRED: (
+        "not there any more: another call retired or replaced this empty partition after it was listed",
+        "not there any more: another call retired or replaced this partition of {rows} rows after it was listed",
+    ),
+    COMPATIBLE: (
+        "kept: this empty partition is compatible with the table's current definition",
+        "kept: readers see this partition of {rows} rows",
+    ),
+    ROLLED_BACK: (
+        "kept: the call was all or nothing and failed for another partition; this empty partition stays",
+        "kept: the call was all or nothing and failed for another partition; this one of {rows} rows stays",
+    ),
+}
 _MAX_FILES = 1000
 _MAX_PARTITIONS = 1000
 
@@ -83,8 +106,15 @@ def outcome_of(row: Listed, outcome: str, *, message: str | None = None) -> Reti
         file_count=row.file_count,
         file_size=row.file_size,
         outcome=outcome,
-        message=message,
+        message=message or explain_outcome(row, outcome),
     )
+
+
+def explain_outcome(row: Listed | RetireOutcome, outcome: str) -> str:
+    empty, filled = _MESSAGES[outcome]
+    if row.num_rows == 0:
+        return empty
+    return filled.format(rows=f"{row.num_rows:,}", files=f"{row.file_count:,}", size=f"{row.file_size:,}")
 
 
 def allow_all(_: Transaction, __: list[int]) -> Mapping[int, str]:
@@ -137,7 +167,11 @@ def retire_at_once(
     try:
         return registry.transact(body, tables=sorted({row.table_id for row in rows}))
     except _TakenBack as exc:
-        return [replace(outcome, outcome=ROLLED_BACK) if outcome.outcome == RETIRED else outcome for outcome in exc.outcomes]
+        return [_rolled_back(outcome) if outcome.outcome == RETIRED else outcome for outcome in exc.outcomes]
+
+
+def _rolled_back(outcome: RetireOutcome) -> RetireOutcome:
+    return replace(outcome, outcome=ROLLED_BACK, message=explain_outcome(outcome, ROLLED_BACK))
 
 
 class _TakenBack(Exception):  # noqa: N818 - leaves the transaction, never this module

@@ -59,6 +59,12 @@ def find_run(reader: Registry | Reader | Transaction, job: str, *, plan: dict[st
     return None if found is None else int(found)
 
 
+def has_done(reader: Registry | Reader | Transaction, job: str, *, plan: dict[str, Any]) -> bool:
+    """Whether one of the newest runs of this job carried out this plan, for however many partitions."""
+    ended = (run for run in list_runs(reader, job=job) if run.state == "done" and run.plan.get("partitions"))
+    return any({key: run.plan.get(key) for key in plan} == plan for run in ended)
+
+
 def list_runs(reader: Registry | Reader | Transaction, *, job: str | None = None, limit: int = 100) -> list[Run]:
     rows = reader.query(
         f"SELECT {_COLUMNS} FROM runs WHERE (CAST(:job AS text) IS NULL OR job = :job) ORDER BY id DESC LIMIT :limit",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError
 from lakebed.core.schema import Schema
-from lakebed.core.times import show, to_micros
+from lakebed.core.times import Time, show, to_micros
 from lakebed.registry.foreign import FOREIGN
 from lakebed.registry.lake_tables import list_versions
 from lakebed.registry.plans import AsOf, AtGroup, find_number_at
@@ -32,14 +32,14 @@ class Moment:
     table: LakeTable
 
 
-def go_back(reader: Reader, table: LakeTable, as_of: int | datetime | None) -> Moment:
+def go_back(reader: Reader, table: LakeTable, as_of: int | Time | None) -> Moment:
     """A snapshot id where the table has or had one of that number, else a journal number; a time is the last change before it."""
     if as_of is None:
         return Moment(at=None, table=table)
-    if isinstance(as_of, datetime):
+    if isinstance(as_of, (date, str)):
         return _at_number(reader, table, find_number_at(reader, table.table_id, to_micros(as_of)))
     if isinstance(as_of, bool) or not isinstance(as_of, int):
-        message = f"{table.name}: as_of={as_of!r} is neither a journal number, a snapshot id nor an aware datetime"
+        message = f"{table.name}: as_of={as_of!r} is not a journal number, a snapshot id or a time"
         raise InvalidValueError(message)
     rows = reader.query(_FIND, {"table_id": table.table_id, "id": as_of})
     if not rows and as_of < _LEAST_SNAPSHOT_ID:

@@ -29,7 +29,9 @@ class InvalidRangeError(RefusedError):
     code = "invalid_range"
 
     def __init__(self, message: str) -> None:
-        super().__init__(f"{message}; give two aware UTC datetimes with begin < end (half-open)")
+        super().__init__(
+            f"{message}; give begin < end (half-open), as datetimes with a time zone or ISO 8601 text such as 2026-03-01T12:00:00Z"
+        )
 
 
 class InvalidValueError(RefusedError):
@@ -215,6 +217,20 @@ class AmbiguousPartitionError(RefusedError):
     def __init__(self, wanted: str, *, schema_hashes: tuple[str, ...]) -> None:
         super().__init__(f"{wanted} exists under {len(schema_hashes)} schemas ({', '.join(schema_hashes)}): name the schema_hash to retire")
         self.schema_hashes = schema_hashes
+
+
+class PartitionStraddlesError(RefusedError):
+    """A range was to be retired, and every partition it meets reaches beyond it. The command line exits 3."""
+
+    code = "partition_straddles"
+
+    def __init__(self, wanted: str, *, straddles: tuple[str, ...], widest: str) -> None:
+        more = f" (and {len(straddles) - 1} more)" if len(straddles) > 1 else ""
+        super().__init__(
+            f"nothing was retired: no partition lies wholly inside {wanted}, and {straddles[0]} reaches beyond it{more}. "
+            f"Widen the range to {widest}, or retire one partition by its own slice with retire_partition_by_metadata"
+        )
+        self.wanted, self.straddles, self.widest = wanted, straddles, widest
 
 
 class TooManyPartitionsError(RefusedError):
