@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import stat
 import threading
+import weakref
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -133,3 +135,15 @@ def test_a_closed_catalog_keeps_no_descriptor(lake: Lake) -> None:
     before = use_one()
 
     assert [use_one() for _ in range(5)] == [before] * 5
+
+
+def test_a_catalog_that_was_closed_is_held_by_nothing(ice: IceLake) -> None:
+    def open_and_close() -> weakref.ref[object]:
+        with closing(open_catalog(ice.lake.registry, ice.lake.storage)) as catalog:
+            assert catalog.list_pointers() == []
+            return weakref.ref(catalog.engine.dialect)
+
+    opened = [open_and_close() for _ in range(3)]
+
+    gc.collect()
+    assert [reference() for reference in opened] == [None, None, None]

@@ -17,7 +17,7 @@ from lakebed.core.wishes import parse_wishes
 from lakebed.registry.foreign import FOREIGN, read_refs
 from lakebed.registry.lake_tables import require_table
 from lakebed.registry.runs import add_run, finish_run
-from lakebed.registry.wishes import change_wishes
+from lakebed.registry.wishes import request_expiry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +66,7 @@ def _wish(registry: Registry, table: str, going: list[int], *, actor: str) -> in
     table_id = require_table(registry, TableName.parse(table)).table_id
     with registry.write() as tx:
         run_id = add_run(tx, EXPIRE, actor=actor, plan={"table": table, "snapshots": going}, table_id=table_id)
-    after = change_wishes(registry, table_id, lambda wishes: wishes.expiring(going))
+    after = request_expiry(registry, table_id, going)
     wished = sum(snapshot_id in after.expire for snapshot_id in going)
     with registry.write() as tx:
         finish_run(tx, run_id, state="done", result={"wished": wished})

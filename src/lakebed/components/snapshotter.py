@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
 from lakebed.core.events import SUBSCRIPTIONS, Component, Operation
@@ -25,7 +25,7 @@ from lakebed.core.wishes import Wishes, parse_wishes
 from lakebed.registry.foreign import FOREIGN, read_refs
 from lakebed.registry.sealing import read_mark, read_pending, seal_table
 from lakebed.registry.snapshots import list_snapshots
-from lakebed.registry.wishes import change_wishes, read_properties
+from lakebed.registry.wishes import read_properties, request_expiry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,14 +144,8 @@ class Snapshotter:
             pinned = read_refs(self._registry, table_id).pinned
             protected = {*state.wishes.tags.values(), *state.wishes.branches.values(), *pinned}
             gone = plan_expiry(list(state.snapshots.values()), state.retention, now=now, protected=protected)
-            kept = frozenset(state.snapshots)
         if gone:
-            change_wishes(self._registry, table_id, lambda wishes: _still(wishes, kept).expiring(gone))
-
-
-def _still(wishes: Wishes, kept: frozenset[int]) -> Wishes:
-    """What somebody wished away is wished until it is gone."""
-    return replace(wishes, expire=tuple(s for s in wishes.expire if s in kept))
+            request_expiry(self._registry, table_id, gone)
 
 
 def _configure(state: _Table, properties: str) -> None:

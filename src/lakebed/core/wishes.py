@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from collections.abc import Set as AbstractSet
 
 WISHES = "wishes"  # stored: never rename
 
@@ -20,10 +21,10 @@ class Wishes:
     tags: Mapping[str, int] = field(default_factory=dict)
     branches: Mapping[str, int] = field(default_factory=dict)
 
-    def expiring(self, gone: Iterable[int]) -> Wishes:
-        """These too. A tag may have come meanwhile: what it names is wished to stay."""
+    def expiring(self, going: Iterable[int], *, present: AbstractSet[int]) -> Wishes:
+        """These too, of the snapshots that are there. A tag may have come meanwhile: what it names stays."""
         named = {*self.tags.values(), *self.branches.values()}
-        return replace(self, expire=tuple(sorted({*self.expire, *gone} - named)))
+        return replace(self, expire=tuple(sorted(({*self.expire, *going} & present) - named)))
 
     def to_property(self) -> dict[str, object]:
         return {"expire": sorted(self.expire), "tags": dict(self.tags), "branches": dict(self.branches)}

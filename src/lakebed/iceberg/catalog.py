@@ -39,6 +39,10 @@ _CREATE_LOCK = 7_521_904  # PostgreSQL: two processes must not create the tables
 _PRAGMAS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA mmap_size=0", "PRAGMA cell_size_check=ON")
 _FENCE_TABLE = """CREATE TABLE IF NOT EXISTS lakebed_fence (table_namespace VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL,
 epoch BIGINT NOT NULL, PRIMARY KEY (table_namespace, table_name))"""
+_FIND_FENCE = {  # the last table that is made
+    "postgresql": "SELECT to_regclass('lakebed_fence')::text",
+    "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'lakebed_fence'",
+}
 _BOUND_SILENCE = "SET LOCAL idle_in_transaction_session_timeout = '60s'"  # a frozen process must not hold a table's fence for ever
 _KEY = {"catalog": CATALOG_NAME}
 _WHERE = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
@@ -220,7 +224,10 @@ def _set_pragmas(connection: Any, _: object) -> None:
 
 
 def _create_tables(engine: Engine) -> None:
+    """Where they are missing. SQLAlchemy keeps each engine that it looked for tables with, so whoever only reads must not let it look."""
     with engine.begin() as connection:
+        if connection.execute(text(_FIND_FENCE[engine.dialect.name])).scalar_one_or_none() is not None:
+            return
         if engine.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _CREATE_LOCK})
         else:

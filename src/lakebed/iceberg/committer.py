@@ -280,6 +280,7 @@ class Committer:
         except OutcomeUnknownError:
             raise
         except BaseException:
+            self.store.forget(files.written)
             with suppress(LakebedError):
                 files.sweep()
             raise

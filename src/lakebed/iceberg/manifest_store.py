@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from lakebed.iceberg.locations import from_uri, read_file
+from lakebed.iceberg.locations import from_uri, read_file, to_uri
 from lakebed.iceberg.manifests import decode_list, decode_manifest
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ MAX_LINES = 200_000
 class StoreCounters:
     hits: int
     misses: int
+    entries: int
     weight: int
 
 
@@ -39,30 +40,44 @@ class BoundedCache(Generic[T]):
 
     def load(self, key: str, read: Callable[[], tuple[T, int]]) -> T:
         """The value of `key`; `read` gives it and its weight, outside of the lock."""
+        if (known := self.find(key)) is not None:
+            return known
+        value, weight = read()
+        self.put(key, value, weight)
+        return value
+
+    def find(self, key: str) -> T | None:
         with self._guard:
             known = self._values.get(key)
             self._hits, self._misses = self._hits + (known is not None), self._misses + (known is None)
-            if known is not None:
-                self._values.move_to_end(key)
-                return known[0]
-        value, weight = read()
-        self.add(key, value, weight)
-        return value
+            if known is None:
+                return None
+            self._values.move_to_end(key)
+            return known[0]
 
-    def add(self, key: str, value: T, weight: int) -> None:
+    def put(self, key: str, value: T, weight: int) -> None:
+        """In place of what is there under this key."""
         with self._guard:
-            if key in self._values:
-                return
+            self._remove(key)
             self._values[key] = (value, weight)
             self._weight += weight
             while self._weight > self._max and len(self._values) > 1:
                 _, (_, gone) = self._values.popitem(last=False)
                 self._weight -= gone
 
+    def discard(self, keys: Iterable[str]) -> None:
+        with self._guard:
+            for key in keys:
+                self._remove(key)
+
     @property
     def counters(self) -> StoreCounters:
         with self._guard:
-            return StoreCounters(hits=self._hits, misses=self._misses, weight=self._weight)
+            return StoreCounters(hits=self._hits, misses=self._misses, entries=len(self._values), weight=self._weight)
+
+    def _remove(self, key: str) -> None:
+        _, gone = self._values.pop(key, (None, 0))
+        self._weight -= gone
 
 
 class ManifestStore:
@@ -88,15 +103,17 @@ class ManifestStore:
         return {from_uri(location) for manifest in self.load_list(manifest_list) for location in self.load_paths(manifest)}
 
     def remember_list(self, location: str, manifests: tuple[Manifest, ...]) -> None:
-        self._lists.add(location, manifests, len(manifests))
+        self._lists.put(location, manifests, len(manifests))
 
     def remember_paths(self, location: str, paths: Iterable[str]) -> None:
         held = frozenset(paths)
-        self._paths.add(location, held, len(held))
+        self._paths.put(location, held, len(held))
 
-    @property
-    def counters(self) -> StoreCounters:
-        return self._lists.counters
+    def forget(self, paths: Iterable[str]) -> None:
+        """Lists and manifests that no snapshot needs any more: the bounds alone would keep them for days."""
+        locations = [to_uri(path) for path in paths]
+        self._lists.discard(locations)
+        self._paths.discard(locations)
 
     def _read_list(self, location: str) -> tuple[tuple[Manifest, ...], int]:
         lines = decode_list(read_file(self._storage, location), location)

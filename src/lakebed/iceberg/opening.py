@@ -16,7 +16,6 @@ from lakebed.registry.snapshots import list_snapshots
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema as IcebergSchema
     from pyiceberg.table.metadata import TableMetadataV2
-    from pyiceberg.table.snapshots import Snapshot
 
     from lakebed.core.names import TableName
     from lakebed.iceberg.catalog import LakeCatalog
@@ -40,12 +39,15 @@ class Base:
 
 
 class TableOpener:
-    """Pointers are read each time, metadata files once: they never change, so nothing here is ever stale."""
+    """Pointers are read each time, metadata files once: they never change, so nothing here is ever stale.
+
+    Of each table the newest metadata is kept, with the texts of the snapshots that it names: what a commit leaves behind goes with it.
+    """
 
     def __init__(self, registry: Registry, storage: Storage, catalog: LakeCatalog) -> None:
         self._registry, self._storage, self._catalog = registry, storage, catalog
-        self._metadata: BoundedCache[TableMetadataV2] = BoundedCache(_MAX_SNAPSHOTS)
-        self._texts: BoundedCache[str] = BoundedCache(_MAX_SNAPSHOTS)
+        self._newest: BoundedCache[Base] = BoundedCache(_MAX_SNAPSHOTS)  # by the directory of the metadata
+        self._texts: BoundedCache[dict[int, str]] = BoundedCache(_MAX_SNAPSHOTS)  # by the table's uuid
         self._forms: BoundedCache[ManifestFormat] = BoundedCache(_MAX_FORMS)
 
     def find(self, name: TableName) -> Base | None:
@@ -89,18 +91,23 @@ class TableOpener:
         return self._publish(state, metadata.model_copy(update={"last_sequence_number": last}), 0, epoch=epoch, over=over)
 
     def load(self, location: str) -> TableMetadataV2:
-        return self._metadata.load(location, lambda: self._read(location))
+        known = self._newest.find(_directory_of(location))
+        if known is not None and known.location == location:
+            return known.metadata
+        metadata = parse_metadata(read_metadata_text(self._storage, location), location)
+        self.remember(location, metadata)
+        return metadata
 
     def remember(self, location: str, metadata: TableMetadataV2) -> None:
-        self._metadata.add(location, metadata, 1 + len(metadata.snapshots))
+        self._newest.put(_directory_of(location), Base(metadata=metadata, location=location), 1 + len(metadata.snapshots))
 
     def dump(self, metadata: TableMetadataV2) -> str:
         """The text of a metadata file. A snapshot's own text is made once: with a long history it is nearly all there is to write."""
         head = metadata.model_dump_json(exclude={"snapshots"}).removesuffix("}")
-        return f'{head},"snapshots":[{",".join(map(self._dump_snapshot, metadata.snapshots))}]}}'
-
-    def _dump_snapshot(self, snapshot: Snapshot) -> str:
-        return self._texts.load(str(snapshot.snapshot_id), lambda: (snapshot.model_dump_json(), 1))
+        known = self._texts.find(str(metadata.table_uuid)) or {}
+        texts = {s.snapshot_id: known.get(s.snapshot_id) or s.model_dump_json() for s in metadata.snapshots}
+        self._texts.put(str(metadata.table_uuid), texts, len(texts))
+        return f'{head},"snapshots":[{",".join(texts[s.snapshot_id] for s in metadata.snapshots)}]}}'
 
     def form(self, partitioning: Partitioning, schema: IcebergSchema) -> ManifestFormat:
         key = f"{partitioning.spec.model_dump_json()}{schema.model_dump_json()}"
@@ -133,6 +140,6 @@ class TableOpener:
         except _BROKEN:
             return None
 
-    def _read(self, location: str) -> tuple[TableMetadataV2, int]:
-        metadata = parse_metadata(read_metadata_text(self._storage, location), location)
-        return metadata, 1 + len(metadata.snapshots)
+
+def _directory_of(location: str) -> str:
+    return location.rpartition("/")[0]

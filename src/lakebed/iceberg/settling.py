@@ -65,6 +65,7 @@ class Settler:
         if come or gone or queued or is_new or not _is_known(state, after.metadata):
             body = partial(_record, state=state, after=after, come=come, gone=list(gone), queued=queued, pins=pins, lease=lease)
             self.registry.transact(body, tables=[state.table_id])
+        self.store.forget(unreachable)
 
     def _list_held(self, table_id: int) -> dict[int, str]:
         return {row.snapshot_id: to_uri(row.manifest_list) for row in list_snapshots(self.registry, table_id)}

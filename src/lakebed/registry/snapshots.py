@@ -71,6 +71,14 @@ def list_snapshots(reader: Registry | Reader | Transaction, table_id: int, *, ex
     return [decode_row(TableSnapshots, row) for row in rows]
 
 
+def list_ids(reader: Registry | Reader | Transaction, table_id: int) -> set[int]:
+    """Of the snapshots that are not expired."""
+    return {
+        row[0]
+        for row in reader.query("SELECT snapshot_id FROM table_snapshots WHERE table_id = :id AND expired_at IS NULL", {"id": table_id})
+    }
+
+
 def list_ids_with(registry: Registry, table_id: int, summary_key: str) -> set[int]:
     """Snapshots whose summary has the key, expired ones too."""
     sql = "SELECT snapshot_id FROM table_snapshots WHERE table_id = :id AND summary LIKE :key"

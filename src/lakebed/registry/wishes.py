@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.wishes import WISHES, Wishes, parse_wishes
 from lakebed.registry.lake_tables import set_properties
+from lakebed.registry.snapshots import list_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from lakebed.registry.engine import Registry
     from lakebed.registry.transaction import Reader, Transaction
@@ -19,16 +20,26 @@ _PROPERTIES = "SELECT properties FROM table_metadata WHERE table_id = :id AND st
 
 def change_wishes(registry: Registry, table_id: int, change: Callable[[Wishes], Wishes]) -> Wishes:
     """What is wished afterwards; nothing is written when `change` changes nothing."""
+    return registry.transact(lambda tx: _change(tx, table_id, change), tables=[table_id])
+
+
+def request_expiry(registry: Registry, table_id: int, going: Iterable[int]) -> Wishes:
+    """Ask for these snapshots to expire. Earlier requests whose snapshots are gone are dropped: the list stays as long as the history."""
 
     def body(tx: Transaction) -> Wishes:
-        table = tx.tables[table_id]
-        before = parse_wishes(tx.query(_PROPERTIES, {"id": table_id})[0][0])
-        after = change(before)
-        if after != before and table.head.dropped_at is None:
-            set_properties(tx, table.name, {WISHES: after.to_property()})
-        return after
+        present = list_ids(tx, table_id)
+        return _change(tx, table_id, lambda wishes: wishes.expiring(going, present=present))
 
     return registry.transact(body, tables=[table_id])
+
+
+def _change(tx: Transaction, table_id: int, change: Callable[[Wishes], Wishes]) -> Wishes:
+    table = tx.tables[table_id]
+    before = parse_wishes(tx.query(_PROPERTIES, {"id": table_id})[0][0])
+    after = change(before)
+    if after != before and table.head.dropped_at is None:
+        set_properties(tx, table.name, {WISHES: after.to_property()})
+    return after
 
 
 def read_properties(reader: Registry | Reader, table_id: int) -> str:
