@@ -58,11 +58,10 @@ class Served:
         found: dict[str, Any] = json.loads(self.ask("/status")[1])
         return found
 
-    def stop(self, number: int = signal.SIGTERM) -> tuple[int, float]:
-        """Exit code and seconds."""
-        began = time.monotonic()
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Exit code."""
         self.process.send_signal(number)
-        return self.process.wait(60), time.monotonic() - began
+        return self.process.wait(60)
 
 
 @contextmanager

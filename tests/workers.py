@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -28,15 +27,14 @@ def answer(worker: subprocess.Popen[str]) -> Any:
     return json.loads(out)
 
 
-def publish_one(url: str) -> float:
-    """When the commit was about to be sent."""
+def publish_one(url: str) -> str:
+    """After a line from whoever started this."""
     with closing(open_registry(url)) as registry:
         table = require_table(registry, ORDERS)
         partition, work = new_partition(table, fake_file(1)), operation()
         sys.stdin.readline()
-        started = time.time()
         publish_partition(registry, partition, work)
-    return started
+    return "published"
 
 
 def write_nothing(url: str) -> str:

@@ -16,23 +16,22 @@ from many_files import Many
 if TYPE_CHECKING:
     from ice import IceLake
 
-BUDGET_S = 3.0  # of one commit of one file, on a machine that does other things too
 SMALLER = 3
 
 
 @pytest.mark.parametrize("count", [3_000, pytest.param(100_000, marks=pytest.mark.long)])
-def test_one_more_file_for_a_large_table_is_three_small_files_within_the_budget(ice: IceLake, tmp_path: Path, count: int) -> None:
+def test_one_more_file_for_a_large_table_is_three_small_files(ice: IceLake, tmp_path: Path, count: int) -> None:
     many = Many(ice, tmp_path)
     many.commit(count)
     whole = sum(manifest.manifest_length for manifest in ice.manifests())
     before = ice.metadata_files()
 
-    seconds = [many.commit(1) for _ in range(3)]
+    for _ in range(3):
+        many.commit(1)
 
     made = [Path(path).stat().st_size for path in ice.metadata_files() - before]
-    assert len(made) == 3 * len(seconds)  # a manifest of one file, a list of manifests, the metadata
+    assert len(made) == 3 * 3  # a manifest of one file, a list of manifests, the metadata
     assert max(made) < whole / 3
-    assert min(seconds) < BUDGET_S
     current = ice.static().current_snapshot()
     assert current is not None
     assert current.summary is not None

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 import tracemalloc
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -112,11 +111,8 @@ def test_a_hundred_levels_are_walked_and_one_more_is_refused() -> None:
     ],
 )
 def test_malformed_bytes_are_refused_with_the_reason(hostile: bytes, reason: str) -> None:
-    began = time.process_time()
     with pytest.raises(FooterCorruptError, match=reason):
         require_struct(hostile)
-
-    assert time.process_time() - began < 1
 
 
 def test_a_lying_count_allocates_nothing() -> None:

@@ -5,7 +5,6 @@ import os
 import random
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,11 +81,9 @@ def test_a_crash_costs_only_the_file_that_caused_it(good: bytes) -> None:
 
 def test_a_file_that_takes_too_long_is_given_up_and_the_next_one_answered(good: bytes) -> None:
     limits = WorkerLimits(seconds=0.5)
-    began = time.monotonic()
 
     found = inspect_isolated(foreign(slow(megabytes=14), good), people_schema(), limits=limits)
 
-    assert time.monotonic() - began < 0.5 + 2 * _START_SECONDS
     assert isinstance(found[0], LimitExceededError)
     assert "0.5 s" in str(found[0])
     assert isinstance(found[1], Inspection)
@@ -116,15 +113,13 @@ def test_more_columns_than_allowed_are_refused_by_limit(good: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(corpus()))
-def test_every_hostile_footer_gets_its_typed_refusal_in_time(name: str) -> None:
+def test_every_hostile_footer_gets_its_typed_refusal(name: str) -> None:
     hostile = ForeignFile(path=name, tail=corpus()[name])
-    began = time.monotonic()
 
     (found,) = inspect_isolated([hostile], people_schema())
 
     assert isinstance(refused(found), UnreadableFileError | LimitExceededError)
     assert ascii(name) in str(found)
-    assert time.monotonic() - began < 2 + _START_SECONDS
 
 
 def test_the_worker_never_holds_more_than_512_mb() -> None:

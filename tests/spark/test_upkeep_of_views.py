@@ -127,9 +127,8 @@ def test_a_service_builds_a_view_with_a_session_of_its_own(url: str, tmp_path: P
             wait_until(lambda: bool(lake.list_partitions("shop.by_product")), timeout_s=120)
             wait_until(lambda: served.status()["tasks"]["materialize"]["runs"] > 1, timeout_s=120)
             tasks = json.loads(served.ask("/status")[1])["tasks"]["materialize"]
-            code, seconds = served.stop()
+            code = served.stop()
 
         assert (code, tasks["failures"]) == (0, 0), log.read_text()
-        assert seconds < 25
         assert read_rows(lake, "shop.by_product", "product", "n") == [("rice", 1), ("tea", 1)]
         assert lake.check().clean
