@@ -44,6 +44,8 @@ FORKS.set_forkserver_preload(
         "lakebed.registry.tables",
         "lakebed.iceberg.committer",
         "lakebed.iceberg.catalog",
+        "lakebed.registry.migrate",
+        "lakebed.compaction",
         "pyiceberg.table",
         "pyarrow.parquet",
         "psycopg",

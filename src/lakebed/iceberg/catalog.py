@@ -6,7 +6,6 @@ SqlCatalog and of Java's JDBC catalog, so every engine can read it; only the com
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +18,11 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
-from lakebed.core.errors import LakebedError, LeaseLostError, OutcomeUnknownError, RegistryUnavailableError
+from lakebed.core.errors import LakebedError, LeaseLostError, OutcomeUnknownError, RegistryUnavailableError, StorageFullError
 from lakebed.iceberg.private import catalog_tables, start_catalog
 from lakebed.registry.filelock import FileLock
+from lakebed.registry.private_files import create_private
+from lakebed.registry.sqlite import is_full
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 CATALOG_NAME = "lakebed"  # rows are keyed by it: never rename
 _CREATE_LOCK = 7_521_904  # PostgreSQL: two processes must not create the tables at once
+_DISK_FULL = "53100"  # PostgreSQL's code
 _PRAGMAS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA mmap_size=0", "PRAGMA cell_size_check=ON")
 _FENCE_TABLE = """CREATE TABLE IF NOT EXISTS lakebed_fence (table_namespace VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL,
 epoch BIGINT NOT NULL, PRIMARY KEY (table_namespace, table_name))"""
@@ -206,8 +208,7 @@ def open_catalog(registry: Registry, storage: Storage) -> LakeCatalog:
         engine = create_engine(url, pool_pre_ping=True, connect_args={"prepare_threshold": None})
         return LakeCatalog(engine, shown_url=url.render_as_string(hide_password=True), lock=None, properties=properties)
     path = Path(url.database or "")
-    with suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    create_private(path, what="Iceberg catalog")
     engine = create_engine(
         url,
         poolclass=QueuePool,
@@ -263,7 +264,9 @@ def _raise_unavailable(where: str, exc: SQLAlchemyError) -> NoReturn:
     raise _unavailable(where, exc) from exc
 
 
-def _unavailable(where: str, exc: SQLAlchemyError) -> RegistryUnavailableError:
+def _unavailable(where: str, exc: SQLAlchemyError) -> LakebedError:
     told = exc.orig if isinstance(exc, DBAPIError) else exc
+    if is_full(told) or getattr(told, "sqlstate", None) == _DISK_FULL:
+        return StorageFullError(f"no room is left on the disk of the Iceberg catalog {where}: free some and retry")
     lines = str(told).strip().splitlines()
     return RegistryUnavailableError(f"the Iceberg catalog {where} failed: {lines[0][:200] if lines else type(told).__name__}")

@@ -11,8 +11,9 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from lakebed.core.errors import LakebedError, RegistryLockedError, RegistryReadOnlyError, RegistryUnavailableError
+from lakebed.core.errors import LakebedError, RegistryLockedError
 from lakebed.core.times import from_micros
+from lakebed.registry.private_files import open_private
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +40,7 @@ class FileLock:
             raise self._timed_out()
         try:
             if self._fd is None:
-                self._fd = self._open()
+                self._fd = open_private(self._path, what="lock file")
             if not _try_lock(self._fd):
                 self._wait(self._fd)
         except BaseException:
@@ -52,7 +53,7 @@ class FileLock:
         if not self._threads.acquire(blocking=False):
             return False
         with suppress(LakebedError):
-            self._fd = self._open() if self._fd is None else self._fd
+            self._fd = open_private(self._path, what="lock file") if self._fd is None else self._fd
             if _try_lock(self._fd):
                 self._note_holder(self._fd)
                 return True
@@ -70,15 +71,6 @@ class FileLock:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
-
-    def _open(self) -> int:
-        try:
-            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except PermissionError as exc:
-            raise RegistryReadOnlyError(str(self._path)) from exc
-        except OSError as exc:
-            message = f"the lock file {self._path} cannot be opened: {exc.strerror}"
-            raise RegistryUnavailableError(message) from exc
 
     def _wait(self, fd: int) -> None:
         """Draw lots at a steady pace. Every waiter tries as often as any other, so nobody starves.

@@ -28,6 +28,7 @@ from lakebed.core.errors import (
 from lakebed.registry.connection import HEAD_COLUMNS, CommitUnknownError, Connection, Rows, TableHead, head_of
 from lakebed.registry.constraints import raise_unstorable, raise_violation
 from lakebed.registry.filelock import FileLock
+from lakebed.registry.private_files import create_private
 from lakebed.registry.statements import Dialect, Insert, bind, insert_values, render
 
 if TYPE_CHECKING:
@@ -147,17 +148,10 @@ class SqliteBackend:
         An existing one is never opened here: closing any descriptor of it would cancel the POSIX locks of
         every connection of this process, and another process could then delete the WAL under them.
         """
-        try:
-            with _BIRTH:
-                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        except FileExistsError:
-            if not os.access(self.path, os.W_OK, effective_ids=True):
-                raise RegistryReadOnlyError(self.shown_url) from None
-        except PermissionError as exc:
-            raise RegistryReadOnlyError(self.shown_url) from exc
-        except OSError as exc:
-            message = f"the registry {self.shown_url} cannot be opened: {exc.strerror}"
-            raise RegistryUnavailableError(message) from exc
+        with _BIRTH:
+            create_private(self.path, what="registry")
+        if not os.access(self.path, os.W_OK, effective_ids=True):
+            raise RegistryReadOnlyError(self.shown_url)
 
     def begin_write(self, connection: Connection, table_ids: Sequence[int]) -> tuple[list[TableHead], int | None]:
         raw = _raw(connection)
@@ -296,6 +290,12 @@ def _was_rolled_back(exc: sqlite3.Error) -> bool:
     return code & 0xFF == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_WRITE
 
 
+def is_full(exc: BaseException | None) -> bool:
+    """Whether SQLite found no room on the disk, for the database, its WAL or the WAL's index."""
+    code = getattr(exc, "sqlite_errorcode", 0)
+    return code & 0xFF == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE
+
+
 def translate(exc: sqlite3.Error | UnicodeEncodeError, where: str) -> NoReturn:
     """Raise what the caller can act on."""
     if isinstance(exc, UnicodeEncodeError):
@@ -308,7 +308,7 @@ def translate(exc: sqlite3.Error | UnicodeEncodeError, where: str) -> NoReturn:
         raise RegistryLockedError(message) from exc
     if code in _READ_ONLY:
         raise RegistryReadOnlyError(where) from exc
-    if code == sqlite3.SQLITE_FULL or getattr(exc, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHMSIZE:
+    if is_full(exc):
         message = f"no room is left on the disk of {where}: free some and retry; nothing was changed"
         raise StorageFullError(message) from exc
     if code in _CORRUPT:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from alembic import op
 from sqlalchemy import inspect, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 from lakebed.registry.postgres import split_script
 
@@ -36,7 +36,7 @@ def transaction(bind: Connection) -> Iterator[None]:
         yield
         bind.exec_driver_sql("COMMIT")
     except BaseException:
-        with suppress(DBAPIError):  # a full disk or a lost connection has rolled back already
+        with suppress(SQLAlchemyError):  # a full disk or a lost connection has rolled back already
             bind.exec_driver_sql("ROLLBACK")
         raise
 
