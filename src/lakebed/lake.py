@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
@@ -102,6 +102,7 @@ class Lake:
         self.settings, self._wishes = settings or load_settings(service="off"), wishes or SparkWishes()
         self.cache = FooterCache()
         self.footers = FooterIndex(registry, storage, cache=self.cache)
+        registry.back_pressure = replace(registry.back_pressure, timeout_s=self.settings.commit_timeout_s)
         self._embedded = Embedded(registry, storage, timeout_s=self.settings.commit_timeout_s)
         if self.settings.service == "auto":
             registry.add_listener(self._embedded.on_commit)

@@ -83,11 +83,6 @@ class Embedded:
             starter.join()
         return self._service
 
-    def admit(self, table_id: int) -> None:
-        service = self._service
-        if service is not None and service.astha.is_active:
-            service.orchestrator.admit(table_id, timeout_s=self._timeout_s)
-
     def wait(self, table_id: int, file_ids: range, *, timeout_s: float | None = None) -> Committed | None:
         if (group := require_group(self._registry, table_id, file_ids)) is None:
             return None

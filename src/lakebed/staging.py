@@ -20,6 +20,7 @@ from lakebed.core.errors import (
 )
 from lakebed.core.ids import make_op_id
 from lakebed.registry.operations import DEFAULT_LEASE_US, Operation, find_operation, finish_rollback, open_operation, start_rollback
+from lakebed.registry.pressure import wait_for_room
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +71,7 @@ class Staging:
 
 
 @contextmanager
-def staging(
+def staging(  # noqa: PLR0913 - one keyword per choice
     registry: Registry,
     storage: Storage,
     table: LakeTable,
@@ -80,13 +81,17 @@ def staging(
     batch: Batch | None = None,
     lease_us: int = DEFAULT_LEASE_US,
     ahead: bool = False,
+    held_back: bool = True,
 ) -> Iterator[Staging]:
     """Write the intent, keep its lease alive, then let the caller write and publish.
 
     A block that raises, or never publishes, leaves no row and no file. After an unknown outcome nothing is touched:
     recovery decides later. `ahead`: the caller plans while another thread writes the intent; `directory` waits for it.
+    `held_back`: wait first while the table's queue for Iceberg is too long.
     """
     require_warehouse(storage)
+    if held_back:
+        wait_for_room(registry, table.table_id)
     op_id = new_op_id(registry)
     directory = storage.paths.operation_directory(table.table_id, table.name, op_id)
     operation = Operation(op_id=op_id, kind=kind, has_intent=True, staging_path=directory, mode=mode).with_batch(batch)

@@ -21,6 +21,7 @@ from lakebed.parquet.preflight import find_obstacles, list_path_fields
 from lakebed.registry.left_out import drop_records, find_left_out
 from lakebed.registry.operations import DEFAULT_LEASE_US, Operation
 from lakebed.registry.orphans import list_swept
+from lakebed.registry.pressure import wait_for_room
 from lakebed.registry.publish import Published, publish_partition
 from lakebed.registry.retire import DEFAULT_GRACE_US
 from lakebed.staging import naming_recovery, new_op_id, staging
@@ -112,10 +113,16 @@ class Writing:
 
 @contextmanager
 def open_writing(
-    registry: Registry, storage: Storage, table: LakeTable, *, kind: str = "insert", lease_us: int = DEFAULT_LEASE_US
+    registry: Registry,
+    storage: Storage,
+    table: LakeTable,
+    *,
+    kind: str = "insert",
+    lease_us: int = DEFAULT_LEASE_US,
+    held_back: bool = True,
 ) -> Iterator[Writing]:
     """An open write (`lakebed.staging`) whose caller writes the files: a block that raises, or never publishes, leaves no row and no file."""
-    with staging(registry, storage, table, kind=kind, lease_us=lease_us) as work:
+    with staging(registry, storage, table, kind=kind, lease_us=lease_us, held_back=held_back) as work:
         yield Writing(registry, storage, work)
 
 
@@ -140,6 +147,7 @@ def register_files(  # noqa: PLR0913 - one keyword per choice
     `verify="pages"` decodes every page of every file first, in the worker that reads the footers.
     """
     depth = Verify.parse(verify)
+    wait_for_room(registry, table.table_id)
     places = [storage.canonical(path) for path in paths]
     if swept := list_swept(registry, places):
         raise FileConflictError(swept[0], reason="a sweep queued it for deletion: copy it to another path and register that")

@@ -1,4 +1,4 @@
-"""The orchestrator: the answer that a `sync` insert waits for, and the brake when Iceberg lags."""
+"""The orchestrator: the answer that a `sync` insert waits for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deliveries import Delivery
 
 from builders import ORDERS, fake_file, make_table, publish, seal_pending, within
 from lakebed.components.metadata_orchestrator import MetadataOrchestrator
-from lakebed.core.errors import BackPressureError, CommitTimeoutError
+from lakebed.core.errors import CommitTimeoutError
 from lakebed.core.events import SUBSCRIPTIONS, Component
 from lakebed.registry.groups import set_committed_group
 from lakebed.registry.leases import acquire_lease
@@ -31,8 +31,8 @@ def table(registry: Registry) -> LakeTable:
     return made
 
 
-def start(registry: Registry, table: LakeTable, *, limit: int = 100) -> tuple[MetadataOrchestrator, Delivery]:
-    orchestrator = MetadataOrchestrator(registry, backlog_limit=limit)
+def start(registry: Registry, table: LakeTable) -> tuple[MetadataOrchestrator, Delivery]:
+    orchestrator = MetadataOrchestrator(registry)
     return orchestrator, Delivery(registry, orchestrator, Component.METADATA_ORCHESTRATOR, table.table_id)
 
 
@@ -84,24 +84,3 @@ def test_a_process_without_components_waits_for_another_that_commits(
 def test_a_process_without_components_is_told_that_nobody_publishes(registry: Registry, table: LakeTable) -> None:
     with pytest.raises(CommitTimeoutError, match="no process publishes"):
         wait_for_group(registry, table.table_id, 1, timeout_s=0.01)
-
-
-def test_a_long_backlog_refuses_an_insert_and_a_commit_lets_it_in(registry: Registry, table: LakeTable) -> None:
-    for number in range(2, 5):
-        publish(registry, table, fake_file(number))
-        seal_pending(registry)
-    orchestrator, lane = start(registry, table, limit=3)
-    with pytest.raises(BackPressureError) as caught:
-        orchestrator.admit(table.table_id, timeout_s=0)
-    assert (caught.value.backlog, caught.value.limit) == (4, 3)
-
-    commit(registry, 1, 80)
-    lane.deliver()
-    orchestrator.admit(table.table_id, timeout_s=0)
-    assert orchestrator.list_backlogs() == {table.table_id: 3}
-
-
-def test_a_late_event_does_not_hold_an_insert_back(registry: Registry, table: LakeTable) -> None:
-    orchestrator, _ = start(registry, table, limit=0)
-    commit(registry, 1, 81)
-    orchestrator.admit(table.table_id, timeout_s=0)

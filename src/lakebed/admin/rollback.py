@@ -86,7 +86,7 @@ def roll_back_to(
     asked_by = find_actor(actor)
     with registry.write() as tx:
         require_allowed(tx, JOB, asked_by)
-    with open_writing(registry, storage, plan.table, kind="rollback") as writing:
+    with open_writing(registry, storage, plan.table, kind="rollback", held_back=False) as writing:
         with naming_recovery(registry, writing.operation.op_id):
             partitions = _copy(storage, plan, writing)
         published = writing.published = _publish(registry, plan, writing, partitions, actor=asked_by)

@@ -11,6 +11,7 @@ from lakebed.core.partitions import NewPartition
 from lakebed.registry.left_out import drop_records
 from lakebed.registry.legacy import import_operation, require_not_imported
 from lakebed.registry.operations import register_parts
+from lakebed.registry.pressure import wait_for_room
 from lakebed.registry.publish import publish
 from lakebed.staging import new_op_id
 from lakebed.storage.intake import bring_in
@@ -33,6 +34,7 @@ def publish_batch(
 ) -> None:
     """Files outside the warehouse come in under one intent, whose directory goes again if the transaction does not come about."""
     if not any(_is_outside(storage, one) for one in ready):
+        wait_for_room(registry, table.table_id)
         _publish(registry, table, schema_hash, ready, None)
         return
     with open_writing(registry, storage, table, kind="import") as writing:

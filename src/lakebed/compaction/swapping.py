@@ -72,7 +72,8 @@ def swap(
     None when it was cancelled, with nothing left. After an unknown outcome nothing is touched: recovery decides later.
     """
     began = time.monotonic()
-    with staging(registry, storage, run.table, kind=COMBINE if run.combines else kind, lease_us=lease_us) as work:
+    stored_kind = COMBINE if run.combines else kind
+    with staging(registry, storage, run.table, kind=stored_kind, lease_us=lease_us, held_back=False) as work:  # fewer files: it may go on
         written: Sequence[CapturedFile] = ()
         if run.rewriting:
             done = engine.rewrite(Order(run=run, operation=work.operation, directory=work.directory), cancelled=cancelled)

@@ -7,27 +7,25 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
-from lakebed.core.errors import BackPressureError
 from lakebed.core.events import SUBSCRIPTIONS, Component
 from lakebed.core.rows import TableMetadata, Tables
 from lakebed.registry.foreign import require_not_stopped
 from lakebed.registry.lake_tables import find_row
 from lakebed.registry.sealing import read_mark
-from lakebed.registry.waiting import find_committed, read_backlog, timed_out
+from lakebed.registry.waiting import find_committed, timed_out
 
 if TYPE_CHECKING:
     from lakebed.core.events import Event, RegistryTable
     from lakebed.registry.engine import Registry
 
-BACKLOG_LIMIT = 10_000
 _LOOK_S = 1.0  # events tell at once; the registry is asked as well, in case another process publishes
 
 
 class MetadataOrchestrator:
     """Counters of every table as of its last event; threads wait here for a group."""
 
-    def __init__(self, registry: Registry, *, backlog_limit: int = BACKLOG_LIMIT) -> None:
-        self._registry, self._limit = registry, backlog_limit
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
         self._rows: dict[int, Tables] = {}
         self._changed = threading.Condition()
 
@@ -69,26 +67,6 @@ class MetadataOrchestrator:
                 raise timed_out(self._registry, table_id, group, timeout_s=timeout_s)
             with self._changed:
                 self._changed.wait_for(partial(self._is_decided, table_id, group, known), timeout=min(left, _LOOK_S))
-
-    def admit(self, table_id: int, *, timeout_s: float) -> None:
-        """Hold an insert back while too many groups wait for Iceberg; refuse it, with nothing written, when they still do."""
-        deadline = time.monotonic() + timeout_s
-        while (backlog := self._backlog(table_id)) > self._limit:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                known = self._rows[table_id]
-                raise BackPressureError(f"{known.database}.{known.name}", backlog=backlog, limit=self._limit)
-            with self._changed:
-                self._changed.wait(min(left, _LOOK_S))
-
-    def list_backlogs(self) -> dict[int, int]:
-        return {table_id: row.last_group - row.committed_group for table_id, row in self._rows.items()}
-
-    def _backlog(self, table_id: int) -> int:
-        known = self._rows.get(table_id)
-        if known is None or known.last_group - known.committed_group <= self._limit:
-            return 0
-        return read_backlog(self._registry, table_id)  # the events may be late: the registry decides
 
     def _is_decided(self, table_id: int, group: int, before: Tables | None) -> bool:
         """Committed, or the table's state has changed: it may be stopped now."""

@@ -20,6 +20,14 @@ _HOUR_US = 3600 * _SECOND_US
 _DAY_US = 24 * _HOUR_US
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackPressure:
+    """Writers wait while more than `backlog` groups of their table wait for Iceberg, `timeout_s` at most."""
+
+    backlog: int = 10_000
+    timeout_s: float = 60.0
+
+
 class Trigger(StrEnum):
     """Stored: never rename."""
 

@@ -109,7 +109,6 @@ def delete(
             return replace(told, seconds=time.monotonic() - began)
         if told.partitions > max_partitions:
             raise TooManyPartitionsError(str(table.name), found=told.partitions, allowed=max_partitions)
-        context.commits.admit(table.table_id)
         done = _carry_out(context, plan, told, actor=find_actor(actor), instance=instance)
     done = replace(done, seconds=time.monotonic() - began)
     return done.wait() if (metadata_mode or context.metadata_mode) == "sync" else done

@@ -72,7 +72,6 @@ def insert(
 def _insert(
     context: Context, table: LakeTable, df: DataFrame, *, mode: Mode, instance: str, evolve: bool, batch: Batch | None, began: float
 ) -> InsertResult:
-    context.commits.admit(table.table_id)
     table, guard = _evolved(context.registry, table, df) if evolve else (table, None)
     replacing = list_visible_partitions(context.registry, table.table_id, instance=instance) if mode == "overwrite" else frozenset()
     since = read_number(context.registry, table.table_id) if mode == "overwrite_partitions" else 0

@@ -24,6 +24,7 @@ from lakebed.pipeline.staging import staging
 from lakebed.pipeline.write import key_of, new_partition, prepare, publish_files, spark_location
 from lakebed.registry.lake_tables import require_table
 from lakebed.registry.operations import Operation
+from lakebed.registry.pressure import wait_for_room
 from lakebed.registry.publish import publish_partition
 from lakebed.staging import new_op_id
 
@@ -64,6 +65,7 @@ def register_json_files(
 ) -> Published:
     """Publish JSON files that others wrote into the warehouse; one line that does not fit the table and nothing is registered."""
     table = _require_table(context, name)
+    wait_for_room(context.registry, table.table_id)
     found = [context.storage.stat(path).path for path in paths]
     captured = _capture(context, table, found)
     if missing := set(found) - {c.file.path for c in captured}:

@@ -22,6 +22,7 @@ from lakebed.pipeline.slice_plans import MaterializePlan, MaterializeResult, Out
 from lakebed.pipeline.staging import staging
 from lakebed.pipeline.write import publish_files, write_frame
 from lakebed.registry.operations import Operation
+from lakebed.registry.pressure import wait_for_room
 from lakebed.registry.publish import publish_partition
 from lakebed.registry.view_sets import guard_source, list_definitions, promote_when_covered
 from lakebed.staging import new_op_id
@@ -107,6 +108,7 @@ def carry_out(
     """Build the stale slices of a plan as parallel Spark jobs; errors stay with their slice."""
     if not plan.stale:
         return []
+    wait_for_room(context.registry, plan.view.table.table_id)  # once for all slices: each would wait its whole timeout
     frames = _lookup_frames(context, plan) if any(s.paths for s in plan.stale) else {}
     done: list[SliceOutcome] = []
     with ThreadPoolExecutor(max_workers=parallel, thread_name_prefix="lakebed-slice") as pool:
@@ -133,7 +135,7 @@ def build_slice(context: Context, plan: MaterializePlan, chosen: SlicePlan, fram
         )  # fmt: skip
         return 0
     table = plan.view.table
-    with staging(context, table, kind="materialize") as stage:
+    with staging(context, table, kind="materialize", held_back=False) as stage:
         rows = slice_frame(context, plan, chosen, frames)
         captured = write_frame(context, stage, table, pack(rows, table, size_bytes=chosen.size_bytes))
         publish_files(

@@ -31,6 +31,7 @@ def staging(
     batch: tuple[str, int] | Batch | None = None,
     lease_us: int = DEFAULT_LEASE_US,
     began: float | None = None,
+    held_back: bool = True,
 ) -> Iterator[Staging]:
     """An open write (`lakebed.staging`). `batch` is registered once; an earlier try that is still open is taken back.
 
@@ -40,7 +41,9 @@ def staging(
     if (own := Batch.of(batch)) is not None:
         take_over(context, table, own)
     # a small insert has few milliseconds to spend: the rows are planned while the intent is written
-    opened = open_write(context.registry, context.storage, table, kind=kind, mode=mode, batch=own, lease_us=lease_us, ahead=True)
+    opened = open_write(
+        context.registry, context.storage, table, kind=kind, mode=mode, batch=own, lease_us=lease_us, ahead=True, held_back=held_back
+    )  # fmt: skip
     with opened as work:
         work.timings["intent"] = time.perf_counter() - started
         yield work

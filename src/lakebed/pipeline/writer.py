@@ -128,7 +128,13 @@ class GroupedWriter:
     def _open(self) -> _Group:
         table = require_table(self._context.registry, self._name)
         opened = staging(self._context, table, kind="insert", mode="append")
-        self._group = _Group(opened, opened.__enter__(), time.monotonic() + self._rotate_after)
+        work = opened.__enter__()
+        try:
+            _ = work.directory  # a group without its intent could take no row, and no other would replace it
+        except BaseException as exc:
+            opened.__exit__(type(exc), exc, exc.__traceback__)
+            raise
+        self._group = _Group(opened, work, time.monotonic() + self._rotate_after)
         return self._group
 
     def _write_into(self, group: _Group, df: DataFrame) -> None:

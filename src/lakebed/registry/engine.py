@@ -22,6 +22,7 @@ from lakebed.core.errors import (
     TableNotFoundError,
 )
 from lakebed.core.names import TableName
+from lakebed.core.policies import BackPressure
 from lakebed.registry.connection import CommitUnknownError
 from lakebed.registry.heartbeat import Heartbeat
 from lakebed.registry.sqlite import SqliteBackend
@@ -69,6 +70,7 @@ class Registry:
         self.scopes: OrderedDict[tuple[int, str, str], int] = OrderedDict()
         self._listeners: list[Listener] = []
         self.heartbeat = Heartbeat(self)
+        self.back_pressure = BackPressure()
 
     @property
     def dialect(self) -> Dialect:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lakebed.registry.transaction import Reader
     from lakebed.registry.wakeup import Hints
 
-_COMMITTED = "SELECT committed_group, current_snapshot_id, last_group, database, name FROM tables WHERE id = :id"
+_COMMITTED = "SELECT committed_group, current_snapshot_id, database, name FROM tables WHERE id = :id"
 _BEHIND = """SELECT 1 FROM tables t WHERE t.dropped_at IS NULL AND t.state = 'ok' AND (t.committed_group < t.last_group OR EXISTS (
 SELECT 1 FROM table_files f JOIN table_metadata v ON v.table_id = f.table_id AND v.schema_hash = f.schema_hash
 AND v.standing IN ('serving', 'readable') WHERE f.table_id = t.id AND f.added_group IS NULL AND f.retired_seq IS NULL
@@ -33,12 +33,6 @@ def find_committed(reader: Registry | Reader, table_id: int) -> tuple[int, int |
     return rows[0][0], rows[0][1]
 
 
-def read_backlog(reader: Registry | Reader, table_id: int) -> int:
-    """Groups that wait for their Iceberg commit."""
-    rows = reader.query(_COMMITTED, {"id": table_id})
-    return int(rows[0][2] - rows[0][0]) if rows else 0
-
-
 def wait_for_group(registry: Registry, table_id: int, group: int, *, timeout_s: float) -> int | None:
     """The snapshot that holds `group` or a later one; a typed timeout names who publishes. A table that is stopped raises why, at once."""
     deadline = time.monotonic() + timeout_s
@@ -50,10 +44,10 @@ def wait_for_group(registry: Registry, table_id: int, group: int, *, timeout_s: 
             require_not_stopped(registry, table_id)
             if deadline <= time.monotonic():
                 raise timed_out(registry, table_id, group, timeout_s=timeout_s)
-            _await_change(hints, table_id, until=min(deadline, time.monotonic() + SWEEP_S))
+            await_change(hints, table_id, until=min(deadline, time.monotonic() + SWEEP_S))
 
 
-def _await_change(hints: Hints, table_id: int, *, until: float) -> None:
+def await_change(hints: Hints, table_id: int, *, until: float) -> None:
     """Returns at a hint that may concern the table, those of others cost it no query, and at `until` in any case."""
     while (left := until - time.monotonic()) > 0:
         hint = hints.wait(left)
@@ -74,7 +68,7 @@ def wait_until_published(registry: Registry, *, timeout_s: float) -> bool:
 
 
 def timed_out(registry: Registry, table_id: int, group: int, *, timeout_s: float) -> CommitTimeoutError:
-    committed, _, _, database, name = registry.query(_COMMITTED, {"id": table_id})[0]
+    committed, _, database, name = registry.query(_COMMITTED, {"id": table_id})[0]
     holders = registry.query(_HOLDER, {"now": registry.now()})
     holder = holders[0][0] if holders else None
     return CommitTimeoutError(f"{database}.{name}", group=group, committed=committed, timeout_s=timeout_s, holder=holder)
@@ -89,10 +83,7 @@ class Committed:
 
 
 class Commits(Protocol):
-    """How a writer meets Iceberg: it may be held back before it writes, and may wait afterwards."""
-
-    def admit(self, table_id: int) -> None:
-        """Returns when another insert is welcome; a typed error, with nothing written, when too much waits already."""
+    """How a writer waits for Iceberg after it has written."""
 
     def wait(self, table_id: int, file_ids: range, *, timeout_s: float | None = None) -> Committed | None:
         """Until the files are in a snapshot; None when they never enter one as they are (no file, JSON)."""
@@ -106,9 +97,6 @@ class RegistryCommits:
 
     def __init__(self, registry: Registry, *, timeout_s: float = 60.0) -> None:
         self._registry, self._timeout_s = registry, timeout_s
-
-    def admit(self, table_id: int) -> None:
-        """Nobody here knows of a limit: the process that publishes does."""
 
     def wait(self, table_id: int, file_ids: range, *, timeout_s: float | None = None) -> Committed | None:
         if (group := require_group(self._registry, table_id, file_ids)) is None:

@@ -20,7 +20,7 @@ class CommitTimeoutError(UnavailableError):
 
 
 class BackPressureError(UnavailableError):
-    """Iceberg lags so far behind that another insert would only lengthen the queue."""
+    """Too many groups of the table wait for Iceberg: nothing was written, another write would only lengthen the queue."""
 
     code = "back_pressure"
 
