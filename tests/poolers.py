@@ -157,6 +157,12 @@ class BreakingLine:
         with self._guard:
             self._armed, self._broken = how, for_good
 
+    def break_now(self) -> None:
+        """All connections, and every new one until it is mended."""
+        with self._guard:
+            self._armed, self._broken = None, True
+        self.cut_clients()
+
     def mend(self) -> None:
         self._broken = False
 

@@ -85,8 +85,8 @@ def staging(  # noqa: PLR0913 - one keyword per choice
 ) -> Iterator[Staging]:
     """Write the intent, keep its lease alive, then let the caller write and publish.
 
-    A block that raises, or never publishes, leaves no row and no file. After an unknown outcome nothing is touched:
-    recovery decides later. `ahead`: the caller plans while another thread writes the intent; `directory` waits for it.
+    A block that raises, or never publishes, leaves no row and no file; while the registry is away its row stays, and recovery
+    closes it. After an unknown outcome nothing is touched: recovery decides later. `ahead`: the caller plans while another thread writes the intent; `directory` waits for it.
     `held_back`: wait first while the table's queue for Iceberg is too long.
     """
     require_warehouse(storage)
@@ -97,21 +97,13 @@ def staging(  # noqa: PLR0913 - one keyword per choice
     operation = Operation(op_id=op_id, kind=kind, has_intent=True, staging_path=directory, mode=mode).with_batch(batch)
     intent: Future[None] = Future()
     work = Staging(table, operation, directory, intent if ahead else None)
-    try:
-        with (
-            _intending(registry, work, intent, lease_us, ahead=ahead),
-            registry.heartbeat.renewing(op_id, lease_us),
-            naming_recovery(registry, op_id),
-        ):
-            yield work
-    except OutcomeUnknownError:
-        raise
-    except BaseException as exc:
-        if work.published is None and intent.done() and intent.exception() is None:
-            _undo(registry, storage, work, error=f"{type(exc).__name__}: {exc}"[:_SHOWN_CHARS])
-        raise
-    if work.published is None:
-        _undo(registry, storage, work, error="the writer published nothing")
+    with (
+        _undoing(registry, storage, work, intent),
+        _intending(registry, work, intent, lease_us, ahead=ahead),
+        registry.heartbeat.renewing(op_id, lease_us),
+        naming_recovery(registry, op_id),
+    ):
+        yield work
 
 
 @contextmanager
@@ -176,6 +168,22 @@ def _intending(registry: Registry, work: Staging, intent: Future[None], lease_us
     intent.result()
 
 
+@contextmanager
+def _undoing(registry: Registry, storage: Storage, work: Staging, intent: Future[None]) -> Iterator[None]:
+    """Undo a block that raises or publishes nothing, but not after an unknown outcome of its own."""
+    op_id = work.operation.op_id
+    with registry.attempts.watching(op_id):
+        try:
+            yield
+        except BaseException as exc:
+            is_unknown = isinstance(exc, OutcomeUnknownError) and registry.attempts.may_be_committed(op_id)
+            if not is_unknown and work.published is None and intent.done() and intent.exception() is None:
+                _undo(registry, storage, work, error=f"{type(exc).__name__}: {exc}"[:_SHOWN_CHARS])
+            raise
+        if work.published is None:
+            _undo(registry, storage, work, error="the writer published nothing")
+
+
 def _undo(registry: Registry, storage: Storage, work: Staging, *, error: str) -> None:
     """The first error is the one to raise: what cannot be undone now, recovery undoes when the lease has ended."""
     try:
@@ -184,5 +192,14 @@ def _undo(registry: Registry, storage: Storage, work: Staging, *, error: str) ->
     except ConflictError:
         pass  # interrupted behind its commit, or recovered by another: nothing is ours to undo
     except LakebedError as exc:
+        _delete_unregistered(registry, storage, work)
         extra = {"action": "roll_back", "table": str(work.table.name), "op_id": work.operation.op_id, "reason": str(exc)}
         logger.warning("a failed write could not be undone yet; recovery will", extra=extra)
+
+
+def _delete_unregistered(registry: Registry, storage: Storage, work: Staging) -> None:
+    """The registry cannot be asked: only this process can register the operation, and it has never sent that commit, or was refused."""
+    if registry.attempts.may_be_committed(work.operation.op_id):
+        return
+    with suppress(LakebedError):
+        storage.delete_tree(work.place)

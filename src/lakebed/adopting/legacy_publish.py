@@ -66,8 +66,9 @@ def _publish(registry: Registry, table: LakeTable, schema_hash: str, ready: Sequ
             register_parts(tx, locked, writing.operation, result=done[0].to_json())
         return done[0]
 
-    # all of them or none: the last one's fate is everyone's
-    return registry.transact(body, tables=[table.name], op_id=operations[-1].op_id)
+    # all of them or none: the fate of one is everyone's
+    known = operations[-1] if writing is None else writing.operation
+    return registry.transact(body, tables=[table.name], op_id=known.op_id)
 
 
 def _partition(table: LakeTable, schema_hash: str, one: Prepared) -> NewPartition:

@@ -23,6 +23,7 @@ from lakebed.core.errors import (
 )
 from lakebed.core.names import TableName
 from lakebed.core.policies import BackPressure
+from lakebed.registry.attempts import Attempts
 from lakebed.registry.connection import CommitUnknownError
 from lakebed.registry.heartbeat import Heartbeat
 from lakebed.registry.sqlite import SqliteBackend
@@ -71,6 +72,7 @@ class Registry:
         self._listeners: list[Listener] = []
         self.heartbeat = Heartbeat(self)
         self.back_pressure = BackPressure()
+        self.attempts = Attempts()
 
     @property
     def dialect(self) -> Dialect:
@@ -148,15 +150,18 @@ class Registry:
             except BaseException:
                 self.backend.rollback(connection)
                 raise
+            self.attempts.send(op_id)
             try:
                 self.backend.commit(connection)
             except CommitUnknownError as exc:
                 connection.close()
                 self._settle(ids, op_id, cause=exc)
-            except BaseException as exc:
-                if not isinstance(exc, LakebedError):  # interrupted in the middle: nobody may inherit this connection
-                    self.backend.rollback(connection)
-                    connection.close()
+            except LakebedError:
+                self.attempts.refuse(op_id)
+                raise
+            except BaseException:  # interrupted in the middle: nobody may inherit this connection
+                self.backend.rollback(connection)
+                connection.close()
                 raise
         self._announce(frozenset(tx.tables) | tx.created)
         for hook in tx.after_commit:
@@ -169,12 +174,18 @@ class Registry:
         because its answer is in its row.
         """
         with self._checked_out() as connection:
+            self.attempts.send(op_id)
             try:
                 answer = self.backend.call(connection, sql, values)
             except CommitUnknownError as exc:
                 connection.close()
                 self._settle([table_id], op_id, cause=exc)
                 raise OperationConflictError(op_id, wanted="writing", found="registered") from exc
+            except LakebedError:
+                self.attempts.refuse(op_id)
+                raise
+            if answer is None:
+                self.attempts.refuse(op_id)
         self._announce(frozenset((table_id,)))
         return answer
 
@@ -263,6 +274,7 @@ class Registry:
         except LakebedError:  # locked, read-only, away: none of them says what became of the transaction in doubt
             raise OutcomeUnknownError(op_id) from cause
         if not rows or rows[0][0] != "registered":
+            self.attempts.refuse(op_id)
             message = f"the connection was lost before operation {op_id} was committed; nothing was changed: retry"
             raise RegistryUnavailableError(message) from cause
 
