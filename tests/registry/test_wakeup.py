@@ -14,7 +14,7 @@ from builders import fake_file, make_table, publish
 from lakebed.core.events import RegistryTable
 from lakebed.core.names import TableName
 from lakebed.registry.journal import read_changes, read_ends
-from lakebed.registry.waiting import _await_change
+from lakebed.registry.waiting import await_change
 from lakebed.registry.wakeup import ANY_TABLE, Follower, Hint, PostgresHints, open_hints
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def test_waiting_for_a_group_asks_only_at_hints_of_its_own_table(registry: Regis
     hints = [Hint(tables=frozenset((other.table_id,)))] * 5 + [Hint(tables=frozenset((mine.table_id,)))] * 2
     given = ScriptedHints(hints)
 
-    _await_change(given, mine.table_id, until=time.monotonic() + LONG_S)
+    await_change(given, mine.table_id, until=time.monotonic() + LONG_S)
 
     assert given.left == 1
 
