@@ -10,6 +10,7 @@ from lakebed import admin, halves
 from lakebed.binding import on_halves, on_registry
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
+from lakebed.core.policies import Trigger
 from lakebed.core.secrets import strip_password
 from lakebed.opening import open_halves
 from lakebed.parquet.cache import FooterCache
@@ -17,8 +18,7 @@ from lakebed.publishing import Embedded
 from lakebed.registry import lake_tables, plans
 from lakebed.registry.create import read_facts
 from lakebed.registry.footers import FooterIndex, load_partition_metadata
-from lakebed.registry.sealing import seal_table
-from lakebed.registry.waiting import RegistryCommits, wait_until_published
+from lakebed.registry.waiting import RegistryCommits, take_snapshot, wait_until_published
 from lakebed.settings import ConnectOptions, Settings, load_settings, restore_password
 
 if TYPE_CHECKING:
@@ -254,7 +254,8 @@ class Lake:
 
         if fresh and self.table(name).row.kind == "view_set":
             self.materialize(name, upstream=True).raise_failed()
-        then = self.snapshot(name) if as_of == "snapshot" else as_of
+        parsed = TableName.parse(name)
+        then = take_snapshot(self.registry, self.commits, parsed, trigger=Trigger.QUERY) if as_of == "snapshot" else as_of
         return read(
             self.context, name, begin=begin, end=end, where=where, as_of=then, instance=instance, columns=columns,
             with_current_columns=as_of == "snapshot",
@@ -332,10 +333,7 @@ class Lake:
 
     def snapshot(self, name: str, *, timeout_s: float | None = None) -> int | None:
         """Seal what is pending and wait until Iceberg has it; the current snapshot's id, None for a table that never had a file."""
-        table = self.table(name)
-        seal_table(self.registry, table.table_id)
-        group = self.table(name).row.last_group
-        return self.commits.wait_for_group(table.table_id, group, timeout_s=timeout_s) if group else None
+        return take_snapshot(self.registry, self.commits, TableName.parse(name), trigger=Trigger.MANUAL, timeout_s=timeout_s)
 
     snapshots = on_registry(admin.list_snapshots)
     expire_snapshots = on_registry(admin.expire_snapshots)

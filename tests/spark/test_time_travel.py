@@ -84,7 +84,11 @@ def test_a_reader_that_asks_for_the_current_snapshot_seals_what_is_pending(publi
     assert publishing.snapshots(ORDERS) == []
 
     assert publishing.read(ORDERS, as_of="snapshot").count() == 7
-    assert publishing.snapshots(ORDERS)[-1].rows == 7
+    assert (publishing.snapshots(ORDERS)[-1].rows, publishing.snapshots(ORDERS)[-1].trigger) == (7, "query")
+
+    publishing.insert(ORDERS, orders(publishing.spark, 10, 3))
+    assert publishing.snapshot(ORDERS) == publishing.snapshots(ORDERS)[-1].snapshot_id
+    assert publishing.snapshots(ORDERS)[-1].trigger == "manual"
 
 
 def test_a_snapshot_that_is_not_kept_is_refused_and_the_nearest_named(publishing: Lake) -> None:

@@ -35,7 +35,8 @@ _CHECKED = {SNAPSHOT: read_snapshot_policy, RETENTION: read_retention, RETIRE_AF
 class SnapshotRow:
     """One snapshot of one table; `tags` are the names that keep it, branches and tags of other programs too.
 
-    Its `trigger` is `foreign` when another program committed it.
+    Its `trigger` says what made it: `insert`, `time`, `bytes`, `rows`, `files`, `manual`, `query`, or the kind of another change; `foreign`
+    when another program committed it.
     """
 
     snapshot_id: int

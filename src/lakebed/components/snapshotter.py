@@ -123,7 +123,7 @@ class Snapshotter:
                 return False
             if paced and self._monotonic() - state.sealed_at < self._pace_s:
                 return False  # the next tick
-            sealed = seal_table(self._registry, table_id)
+            sealed = seal_table(self._registry, table_id, trigger=state.policy.trigger)
             state.sealed_at = self._monotonic()
             state.sealed_upto = max(state.sealed_upto, sealed.upto)
             state.pending = _NOTHING

@@ -39,6 +39,11 @@ class Trigger(StrEnum):
     MANUAL = "manual"  # only `lake.snapshot`
     QUERY = "query"  # a reader that asks for the current snapshot
 
+    @property
+    def recorded(self) -> str:
+        """As snapshots record it: what happened, where the setting says when. Stored: never rename."""
+        return "insert" if self is Trigger.EVERY_INSERT else self.value
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:

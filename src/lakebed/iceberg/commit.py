@@ -10,7 +10,7 @@ from lakebed.core.errors import IcebergDriftError
 from lakebed.core.names import GLOBAL_INSTANCE
 from lakebed.iceberg.locations import from_uri, new_uuid
 from lakebed.iceberg.manifests import DELETED, EXISTING, ManifestFormat, added_entry, describe_manifest, encode_list, with_status
-from lakebed.iceberg.metadata import COMMIT_ID, FORMAT, FORMAT_WRITTEN, GROUP, make_snapshot, summary_of
+from lakebed.iceberg.metadata import COMMIT_ID, FORMAT, FORMAT_WRITTEN, GROUP, TRIGGER, UNRECORDED, make_snapshot, summary_of
 from lakebed.iceberg.schemas import INSTANCE_COLUMN
 from lakebed.registry.serving import SCHEMA_VERSION
 
@@ -49,6 +49,7 @@ class Change:
     removed: frozenset[str] = frozenset()  # locations
     is_rewrite: bool = False
     group: int = 0
+    trigger: str = UNRECORDED
     schema_version: int = 1  # of the registry: Iceberg numbers its schemas by itself
 
 
@@ -239,7 +240,7 @@ class SnapshotWriter:
         }
         told = {key: str(value) for key, value in numbers.items() if value} | {key: str(value) for key, value in totals.items()}
         ours = {GROUP: str(change.group), COMMIT_ID: self.commit_id, SCHEMA_VERSION: str(change.schema_version), FORMAT: FORMAT_WRITTEN}
-        return {**told, **ours}
+        return {**told, **ours, TRIGGER: change.trigger}
 
 
 def _live_paths(entries: Iterable[Entry]) -> list[str]:

@@ -27,7 +27,7 @@ from lakebed.iceberg.data_files import FileWriter
 from lakebed.iceberg.foreign import adopt_files, list_added, list_old_tags, name_tag, rewind
 from lakebed.iceberg.locations import MetadataFiles, parse_version, to_uri
 from lakebed.iceberg.manifest_store import ManifestStore
-from lakebed.iceberg.metadata import add_snapshot, evolve, is_ours, read_group, succeed
+from lakebed.iceberg.metadata import UNRECORDED, add_snapshot, evolve, is_ours, read_group, succeed
 from lakebed.iceberg.opening import Base, TableOpener
 from lakebed.iceberg.ownership import complete, list_changes
 from lakebed.iceberg.partitions import make_partitioning
@@ -325,6 +325,7 @@ class Committer:
             removed=removed,
             is_rewrite=state.step.is_rewrite,
             group=state.row.last_group,
+            trigger=state.step.trigger or UNRECORDED,
             schema_version=state.serving.schema_version,
         )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.errors import CorruptionError, FileMissingError, PathRefusedError
 from lakebed.iceberg.locations import from_uri, to_uri
-from lakebed.iceberg.metadata import GROUP, list_dropped_logs, read_group, summary_of
+from lakebed.iceberg.metadata import GROUP, TRIGGER, UNRECORDED, list_dropped_logs, read_group, summary_of
 from lakebed.iceberg.ownership import find_own_ancestor, find_pins, is_our_snapshot
 from lakebed.registry.foreign import FOREIGN, list_foreign_ids, note_refs, read_refs
 from lakebed.registry.groups import set_committed_group
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from lakebed.registry.transaction import Transaction
     from lakebed.storage.access import Storage
 
-TRIGGER = "groups"  # stored: never rename
 REASON = "iceberg metadata"
 
 
@@ -140,7 +139,7 @@ def _row(snapshot: Snapshot, after: Base) -> NewSnapshot:
         summary=to_summary_text({"operation": operation, **summary}),
         schema_id=snapshot.schema_id or 0,
         operation=operation,
-        trigger=TRIGGER if ancestor is snapshot else FOREIGN,
+        trigger=summary.get(TRIGGER, UNRECORDED) if ancestor is snapshot else FOREIGN,
     )
 
 

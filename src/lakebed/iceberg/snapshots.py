@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.errors import FileMissingError, SnapshotNotFoundError
 from lakebed.core.names import TableName
+from lakebed.core.policies import Trigger
 from lakebed.registry.groups import list_files_at_group
 from lakebed.registry.lake_tables import require_table
 from lakebed.registry.sealing import seal_table
@@ -20,7 +21,7 @@ def create_iceberg_snapshot(committer: Committer, database: str, table: str, fil
     """The current snapshot, which holds `files` (registered paths) and whatever else was pending; a second call changes nothing."""
     name = TableName(database, table)
     table_id = require_table(committer.registry, name).table_id
-    seal_table(committer.registry, table_id)
+    seal_table(committer.registry, table_id, trigger=Trigger.MANUAL)
     committer.advance(table_id)
     row = require_table(committer.registry, name).row
     held = {f.file_path for f in list_files_at_group(committer.registry, table_id, row.committed_group)}

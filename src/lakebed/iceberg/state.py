@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakebed.registry.transaction import Reader
     from lakebed.storage.paths import PathManager
 
-_NOTHING = GroupStep(added=(), removed=())
+_NOTHING = GroupStep(added=(), removed=(), trigger="schema")  # a snapshot without a new group is one of another partition spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ def read_whole(registry: Registry, paths: PathManager, table_id: int, *, held: f
         if row is None or row.dropped_at is not None:
             return None
         files = list_files_at_group(reader, table_id, row.last_group)
-        step = GroupStep(added=tuple(f for f in files if to_uri(f.file_path) not in held), removed=())
+        step = GroupStep(added=tuple(f for f in files if to_uri(f.file_path) not in held), removed=(), trigger="repair")
         return _complete(reader, paths, row, step)
 
 

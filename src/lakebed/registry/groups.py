@@ -6,11 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import InvalidValueError
+from lakebed.core.policies import Trigger
 from lakebed.core.rows import TableFiles, list_columns
 from lakebed.registry.codec import decode_row
 from lakebed.registry.leases import require_epoch
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
+
     from lakebed.core.names import TableName
     from lakebed.registry.engine import Registry
     from lakebed.registry.leases import Lease
@@ -41,26 +45,28 @@ class GroupStep:
     added: tuple[TableFiles, ...]
     removed: tuple[TableFiles, ...]
     is_rewrite: bool = False  # every group in between only wrote the same rows again
+    trigger: str | None = None  # what made the newest of these groups; None when no record of it is left
 
 
 def draw_group(tx: Transaction, table: LockedTable, kind: str) -> int:
-    """The next group, for a change of this kind. Groups that seal what was inserted have no kind."""
+    """The next group, for a change of this kind."""
     table.last_group += 1
     note_kind(tx, table, table.last_group, kind)
     return table.last_group
 
 
 def note_kind(tx: Transaction, table: LockedTable, group: int, kind: str) -> None:
+    """What made a group, until Iceberg has it: the kind of a change, or the trigger that sealed what was pending."""
     tx.send(_NOTE, {"table_id": table.table_id, "g": group, "kind": kind})
 
 
-def seal(tx: Transaction, name: TableName) -> int | None:
+def seal(tx: Transaction, name: TableName, *, trigger: Trigger = Trigger.EVERY_INSERT) -> int | None:
     """Give the pending files the next group; None, and nothing changed, when none is pending."""
     table = tx.require(name)
     params = {"table_id": table.table_id}
     if not tx.query(f"SELECT 1 FROM table_files WHERE {PENDING} LIMIT 1", params):
         return None
-    table.last_group += 1
+    draw_group(tx, table, trigger.recorded)
     instant = tx.touch(table)
     tx.send(
         f"UPDATE table_files SET added_group = :g, modified_at = :now WHERE {PENDING}", {**params, "g": table.last_group, "now": instant}
@@ -81,19 +87,21 @@ def plan_step(reader: Registry | Reader | Transaction, table_id: int, *, since: 
     if since > until:
         message = f"group {since} lies after {until}"
         raise InvalidValueError(message)
-    rows = [decode_row(TableFiles, row) for row in reader.query(_BETWEEN, {"table_id": table_id, "low": since, "high": until})]
+    params = {"table_id": table_id, "low": since, "high": until}
+    rows = [decode_row(TableFiles, row) for row in reader.query(_BETWEEN, params)]
+    kinds: dict[int, str] = dict(reader.query(_KINDS, params))
     return GroupStep(
-        is_rewrite=_are_rewrites(reader, table_id, since=since, until=until),
+        is_rewrite=_are_rewrites(kinds, {row[0] for row in reader.query(_TOUCHED, params)}),
+        trigger=kinds[max(kinds)] if kinds else None,
         added=tuple(f for f in rows if f.added_group is not None and f.added_group > since),
         removed=tuple(f for f in rows if f.added_group is not None and f.added_group <= since),
     )
 
 
-def _are_rewrites(reader: Registry | Reader | Transaction, table_id: int, *, since: int, until: int) -> bool:
+def _are_rewrites(kinds: Mapping[int, str], touched: AbstractSet[int]) -> bool:
     """A file that came and went in between may have brought rows, so all groups that hold a file count, not only those of the difference."""
-    params = {"table_id": table_id, "low": since, "high": until}
-    rewrites = {group for group, kind in reader.query(_KINDS, params) if kind in REWRITES}
-    return bool(rewrites) and rewrites >= {row[0] for row in reader.query(_TOUCHED, params)}
+    rewrites = {group for group, kind in kinds.items() if kind in REWRITES}
+    return bool(rewrites) and rewrites >= touched
 
 
 def set_committed_group(tx: Transaction, name: TableName, group: int, *, snapshot_id: int, lease: Lease | None = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.core.policies import Pending
+from lakebed.core.policies import Pending, Trigger
 from lakebed.registry.groups import PENDING, seal
 
 if TYPE_CHECKING:
@@ -27,18 +27,18 @@ class Sealed:
     upto: int
 
 
-def seal_table(registry: Registry, table_id: int) -> Sealed:
-    """Give what is pending its group. Looks first without the writers' lock; a dropped table has nothing to seal."""
+def seal_table(registry: Registry, table_id: int, *, trigger: Trigger = Trigger.EVERY_INSERT) -> Sealed:
+    """Give what is pending its group, which records the trigger. Looks first without the writers' lock; a dropped table has nothing to seal."""
     with registry.read() as reader:
         ((mark,),) = reader.query(_MARK, {"table_id": table_id})
         if not reader.query(_ANY, {"table_id": table_id}):
             return Sealed(group=None, upto=mark)
-    return registry.transact(lambda tx: _seal(tx, table_id), tables=[table_id])
+    return registry.transact(lambda tx: _seal(tx, table_id, trigger), tables=[table_id])
 
 
-def _seal(tx: Transaction, table_id: int) -> Sealed:
+def _seal(tx: Transaction, table_id: int, trigger: Trigger) -> Sealed:
     table = tx.tables[table_id]
-    return Sealed(group=None if table.head.dropped_at is not None else seal(tx, table.name), upto=table.head.last_seq)
+    return Sealed(group=None if table.head.dropped_at is not None else seal(tx, table.name, trigger=trigger), upto=table.head.last_seq)
 
 
 def read_pending(reader: Registry | Reader, table_id: int) -> Pending:

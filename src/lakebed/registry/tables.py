@@ -213,7 +213,7 @@ LEFT_OUT_FILES = Table(
     sqlite_with_rowid=False,
 )
 
-# the kind of change behind a group that was not sealed from pending files: only a rewrite leaves the rows as they were
+# what made each group that waits for its commit, a trigger or the kind of a change: only a rewrite leaves the rows as they were
 TABLE_GROUPS = Table(
     "table_groups",
     METADATA,

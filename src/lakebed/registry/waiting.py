@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from lakebed.core.errors import CommitTimeoutError, TableNotFoundError
 from lakebed.registry.foreign import require_not_stopped
-from lakebed.registry.sealing import require_group
+from lakebed.registry.lake_tables import require_table
+from lakebed.registry.sealing import require_group, seal_table
 from lakebed.registry.wakeup import SWEEP_S, open_hints
 
 if TYPE_CHECKING:
+    from lakebed.core.names import TableName
+    from lakebed.core.policies import Trigger
     from lakebed.registry.engine import Registry
     from lakebed.registry.transaction import Reader
     from lakebed.registry.wakeup import Hints
@@ -90,6 +93,14 @@ class Commits(Protocol):
 
     def wait_for_group(self, table_id: int, group: int, *, timeout_s: float | None = None) -> int | None:
         """Until Iceberg has reached the group; the snapshot that is current then."""
+
+
+def take_snapshot(registry: Registry, commits: Commits, name: TableName, *, trigger: Trigger, timeout_s: float | None = None) -> int | None:
+    """Seal what is pending and wait until Iceberg has it; the current snapshot's id, None for a table that never had a file."""
+    table_id = require_table(registry, name).table_id
+    seal_table(registry, table_id, trigger=trigger)
+    group = require_table(registry, name).row.last_group
+    return commits.wait_for_group(table_id, group, timeout_s=timeout_s) if group else None
 
 
 class RegistryCommits:
