@@ -46,10 +46,10 @@ row_count, checksum, checksum_kind, is_compressed, schema_hash, added_seq, added
 SELECT :first_file + n.i, f.table_id, :first + n.i / {_FILES_PER_PARTITION}, f.file_name, f.file_path || '.' || n.i || '.parquet', f.file_size,
 f.file_type, 'p=' || (n.i - n.i / {_PATHS} * {_PATHS}), f.row_count, f.checksum, f.checksum_kind, f.is_compressed, f.schema_hash, :stamp,
 1 + n.i / {FILES_PER_GROUP}, :now, :now FROM table_files f CROSS JOIN n WHERE f.id = :file_id"""
-_COPY_FOOTER = f"""{_NUMBERS} INSERT INTO partition_metadata (file_path, table_id, metadata, insert_time, partition_format_version,
+_COPY_FOOTER = f"""{_NUMBERS} INSERT INTO partition_metadata (file_path, table_id, file_size, metadata, insert_time, partition_format_version,
 footer_length, num_rows, checksum)
-SELECT m.file_path || '.' || n.i || '.parquet', m.table_id, m.metadata, m.insert_time, m.partition_format_version, m.footer_length, m.num_rows,
-m.checksum FROM partition_metadata m JOIN table_files f ON f.file_path = m.file_path CROSS JOIN n WHERE f.id = :file_id"""
+SELECT m.file_path || '.' || n.i || '.parquet', m.table_id, m.file_size, m.metadata, m.insert_time, m.partition_format_version, m.footer_length,
+m.num_rows, m.checksum FROM partition_metadata m JOIN table_files f ON f.file_path = m.file_path CROSS JOIN n WHERE f.id = :file_id"""
 _GROUPS = "UPDATE tables SET last_group = :g, committed_group = :g, last_modified = :now WHERE id = :table_id"
 
 

@@ -140,7 +140,7 @@ def a_lost_footer_of_a_retired_file(lake: Patient) -> None:
 @found_by("footer_without_file", sqlite="foreign_keys")
 def a_footer_of_no_file(lake: Patient) -> None:
     lake.drop_reference("partition_metadata", "partition_metadata_file")
-    columns = "table_id, metadata, insert_time, partition_format_version, footer_length, num_rows, checksum"
+    columns = "table_id, file_size, metadata, insert_time, partition_format_version, footer_length, num_rows, checksum"
     sql = f"INSERT INTO partition_metadata (file_path, {columns}) SELECT '/gone', {columns} FROM partition_metadata WHERE file_path = :p"
     with lake.past_triggers("partition_metadata"):
         lake.run(sql, p=lake.live_path())
@@ -182,6 +182,11 @@ def a_wrong_footer_checksum(lake: Patient) -> None:
 @found_by("footer_bytes")
 def an_unknown_footer_format(lake: Patient) -> None:
     lake.run("UPDATE partition_metadata SET partition_format_version = 7 WHERE file_path = :p", p=lake.live_path())
+
+
+@found_by("footer_file_size")
+def a_file_size_beside_the_footer_that_differs(lake: Patient) -> None:
+    lake.run("UPDATE partition_metadata SET file_size = file_size + 1 WHERE file_path = :p", p=lake.live_path())
 
 
 @found_by("footer_rows")

@@ -196,7 +196,7 @@ def test_a_file_never_leaves_iceberg_before_it_came(registry: Registry) -> None:
 
 def test_a_footer_without_its_file_is_refused(registry: Registry) -> None:
     publish(registry, make_table(registry), fake_file(1))
-    columns = "table_id, metadata, insert_time, partition_format_version, footer_length, num_rows, checksum"
+    columns = "table_id, file_size, metadata, insert_time, partition_format_version, footer_length, num_rows, checksum"
 
     with pytest.raises(RefusedError), registry.write() as tx:
         tx.run(f"INSERT INTO partition_metadata (file_path, {columns}) SELECT '/w/nothing', {columns} FROM partition_metadata")

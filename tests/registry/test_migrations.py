@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from conftest import Databases
 
 ROWS = 1234
+SIZED = "SELECT count(*) FROM partition_metadata m JOIN table_files f ON f.file_path = m.file_path WHERE m.file_size = f.file_size"
 _SCHEMA = json.dumps({"fields": [{"id": 1, "name": "id", "required": False, "type": "long"}]})
 _FILL = {
     "tables": "INSERT INTO tables (id, database, name, kind, row_count, file_count, total_size, last_modified, created_at) "
@@ -82,6 +83,7 @@ def assert_nothing_lost(url: str) -> None:
         assert registry.query("SELECT count(*), sum(num_rows) FROM partitions")[0][0] == ROWS
         assert registry.query("SELECT count(*) FROM table_files") == [(full,)]
         assert registry.query("SELECT count(*) FROM partition_metadata WHERE partition_format_version = 1") == [(full,)]
+        assert registry.query(SIZED) == [(full,)]
         rows = sum(n + 1 for n in range(ROWS) if n % 10 != 9)
         assert int(registry.query("SELECT sum(row_count) FROM tables")[0][0]) == rows
         assert registry.query("SELECT file_path, expiration FROM temporary_files") == [("/w/gone.parquet", 90)]
@@ -154,6 +156,36 @@ def test_a_migration_killed_at_any_statement_resumes(databases: Databases, kind:
     databases.drop(url)
 
 
+@pytest.mark.parametrize("statement", [10, 16])
+def test_file_sizes_are_whole_after_a_kill_among_their_batches(databases: Databases, kind: str, statement: int) -> None:
+    url = databases.new_empty(kind)
+    fill(url, "0003")
+    upgrade(url, "0005")
+
+    assert not run_killed_at(url, statement)
+    migrate_registry(url)
+
+    assert_nothing_lost(url)
+    databases.drop(url)
+
+
+def test_a_footer_without_a_file_keeps_a_size_that_no_file_has(empty_url: str) -> None:
+    """As after a foreign key was dropped by hand: the check then names the footer."""
+    fill(empty_url, "0003")
+    upgrade(empty_url, "0005")
+    engine = _engine(empty_url)
+    with engine.connect() as connection:
+        if connection.dialect.name == "postgresql":
+            connection.exec_driver_sql("ALTER TABLE partition_metadata DROP CONSTRAINT partition_metadata_file")
+        connection.execute(text("UPDATE partition_metadata SET file_path = '/w/gone.parquet' WHERE file_path = '/w/p00003.parquet'"))
+    engine.dispose()
+
+    migrate_registry(empty_url)
+
+    with closing(Registry(open_backend(empty_url))) as registry:
+        assert registry.query("SELECT file_size FROM partition_metadata WHERE file_path = '/w/gone.parquet'") == [(0,)]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("start", range(1, 120))
 def test_a_migration_killed_at_every_statement_resumes(databases: Databases, kind: str, start: int) -> None:
@@ -184,13 +216,14 @@ def test_index_builds_are_announced_and_operations_keep_their_columns(empty_url:
     add_operation(empty_url)
     heard: list[str] = []
 
-    assert migrate_registry(empty_url, report=heard.append) == ["0005"]
+    assert migrate_registry(empty_url, report=heard.append) == ["0005", "0006"]
 
     assert heard[0] == "building index table_files_added_group"
     assert heard[1].startswith("built index table_files_added_group in ")
     assert [line.split(" in ")[0] for line in heard[2:]] == [
         "building index table_files_removed_group",
         "built index table_files_removed_group",
+        "writing the sizes of files beside their footers",
     ]
     with closing(open_registry(empty_url)) as registry:
         assert registry.query("SELECT table_id, app_id, batch_id, query_id, result, lease_until, updated_at FROM operations") == [
@@ -235,7 +268,7 @@ def test_an_older_registry_migrates_itself_only_where_nobody_else_can_be_using_i
     if kind == "postgresql":
         with pytest.raises(RegistryOlderError, match="lakebed migrate"):
             open_registry(empty_url)
-        assert list_pending(empty_url) == ["0004", "0005"]
+        assert list_pending(empty_url) == ["0004", "0005", "0006"]
     else:
         open_registry(empty_url).close()
         assert list_pending(empty_url) == []

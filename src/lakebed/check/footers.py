@@ -19,6 +19,7 @@ FOOTER_MISSING = Rule(name="footer_missing", invariant="I1")
 FOOTER_WITHOUT_FILE = Rule(name="footer_without_file", invariant="I1")
 FOOTER_BYTES = Rule(name="footer_bytes", invariant="I1")
 FOOTER_ROWS = Rule(name="footer_rows", invariant="I19")
+FOOTER_FILE_SIZE = Rule(name="footer_file_size", invariant="I1")
 
 RAW_TAIL = 2  # format versions
 BARE_METADATA = 1
@@ -34,6 +35,8 @@ FROM partition_metadata m LEFT JOIN table_files f ON f.file_path = m.file_path
 WHERE f.id IS NULL OR f.file_type <> 'parquet' OR f.table_id <> m.table_id ORDER BY m.file_path"""
 _ROWS = f"""SELECT f.table_id, f.file_path, m.num_rows, f.row_count FROM partition_metadata m JOIN table_files f ON f.file_path = m.file_path
 WHERE m.partition_format_version = {RAW_TAIL} AND m.num_rows <> f.row_count ORDER BY f.id"""
+_FILE_SIZES = """SELECT f.table_id, f.file_path, m.file_size, f.file_size FROM partition_metadata m
+JOIN table_files f ON f.file_path = m.file_path WHERE m.file_size <> f.file_size ORDER BY f.id"""
 _SIZES = "SELECT file_path, length(metadata) FROM partition_metadata WHERE file_path > :after ORDER BY file_path LIMIT :size"
 _STORED = """SELECT table_id, file_path, metadata, partition_format_version, footer_length, checksum FROM partition_metadata
 WHERE file_path IN (:paths*) ORDER BY file_path"""
@@ -106,6 +109,12 @@ PASSES = (
         over="partition_metadata",
         sql=_ROWS,
         message="the footer counts {0} rows, the file row {1}: find out which is right before anybody compacts it",
+    ),
+    list_rows(
+        FOOTER_FILE_SIZE,
+        over="partition_metadata",
+        sql=_FILE_SIZES,
+        message="the footer's row says that the file has {0} bytes, the file row {1}: run `lakebed repair` to capture it again",
     ),
 )
 # One row at a time is right or wrong, so no snapshot is held for so long

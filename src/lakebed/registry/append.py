@@ -51,13 +51,15 @@ def _file_arrays(table_id: int, files: Sequence[NewFile], indexed: Sequence[int]
         for f in files
     ]  # fmt: skip
     footers = [
-        (f.path, compress_footer(f.footer), f.footer.length, f.footer.num_rows, f.footer.checksum) for f in files if f.footer is not None
+        (f.path, f.size_bytes, compress_footer(f.footer), f.footer.length, f.footer.num_rows, f.footer.checksum)
+        for f in files
+        if f.footer is not None
     ]
     columns = [(n, c.field_id, c.null_count, c.value_count, c.lower, c.upper) for n, f in enumerate(files) for c in f.columns]
     counted = [(path, t.rows, t.files, t.small, t.bytes) for path, t in sorted(tally_files(files).items())]
     return [
         *(transpose(described) or ["{}"] * 9),
-        *(transpose(footers) or ["{}"] * 5),
+        *(transpose(footers) or ["{}"] * 6),
         *(transpose(columns) or ["{}"] * 6),
         *(transpose(bins_of(table_id, list(enumerate(files)), indexed)) or ["{}"] * 4),
         *(transpose(counted) or ["{}"] * 5),

@@ -17,7 +17,7 @@ _ARGUMENTS = (
     ("p_batch", "bigint"),
     ("f_name", "text[]"), ("f_path", "text[]"), ("f_size", "bigint[]"), ("f_type", "text[]"), ("f_values", "text[]"), ("f_rows", "bigint[]"),
     ("f_sum", "text[]"), ("f_kind", "text[]"), ("f_zip", "smallint[]"),
-    ("m_path", "text[]"), ("m_data", "bytea[]"), ("m_length", "bigint[]"), ("m_rows", "bigint[]"), ("m_sum", "text[]"),
+    ("m_path", "text[]"), ("m_size", "bigint[]"), ("m_data", "bytea[]"), ("m_length", "bigint[]"), ("m_rows", "bigint[]"), ("m_sum", "text[]"),
     ("c_file", "bigint[]"), ("c_field", "bigint[]"), ("c_nulls", "bigint[]"), ("c_values", "bigint[]"), ("c_lower", "bytea[]"),
     ("c_upper", "bytea[]"),
     ("r_file", "bigint[]"), ("r_scope", "bigint[]"), ("r_level", "bigint[]"), ("r_prefix", "bigint[]"),
@@ -63,9 +63,10 @@ BEGIN
     SELECT file + u.n - 1, p_table, part, u.name, u.path, u.size, u.type, u.vals, u.rows, u.sum, u.kind, u.zip, p_hash, h.last_seq + 1, at_us, at_us
     FROM unnest(f_name, f_path, f_size, f_type, f_values, f_rows, f_sum, f_kind, f_zip) WITH ORDINALITY
       AS u(name, path, size, type, vals, rows, sum, kind, zip, n);
-    INSERT INTO partition_metadata (file_path, table_id, metadata, insert_time, partition_format_version, footer_length, num_rows, checksum)
-    SELECT u.path, p_table, u.data, at_us, {PARTITION_FORMAT}, u.length, u.rows, u.sum
-    FROM unnest(m_path, m_data, m_length, m_rows, m_sum) AS u(path, data, length, rows, sum);
+    INSERT INTO partition_metadata (file_path, table_id, file_size, metadata, insert_time, partition_format_version,
+      footer_length, num_rows, checksum)
+    SELECT u.path, p_table, u.size, u.data, at_us, {PARTITION_FORMAT}, u.length, u.rows, u.sum
+    FROM unnest(m_path, m_size, m_data, m_length, m_rows, m_sum) AS u(path, size, data, length, rows, sum);
     INSERT INTO file_columns (file_id, field_id, null_count, value_count, lower, upper)
     SELECT file + u.n, u.field, u.nulls, u.vals, u.lower, u.upper
     FROM unnest(c_file, c_field, c_nulls, c_values, c_lower, c_upper) AS u(n, field, nulls, vals, lower, upper);

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakebed.registry.connection import Backend, Connection
     from lakebed.registry.statements import Dialect
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")  # stored in alembic_version: never rename
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")  # stored in alembic_version: never rename
 HEAD = REVISIONS[-1]
 _CREATE_LOCK = 7_521_903  # PostgreSQL: two processes must not create the same registry at once
 _TYPES = {"BIGINT": "bigint", "TEXT": "text", "BYTEA": "bytea", "BLOB": "bytea", "SMALLINT": "smallint", "INTEGER": "bigint"}

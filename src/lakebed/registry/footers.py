@@ -25,12 +25,16 @@ if TYPE_CHECKING:
     from lakebed.core.files import Footer
     from lakebed.parquet.cache import FooterCache
     from lakebed.registry.engine import Registry
+    from lakebed.registry.statements import Value
     from lakebed.registry.transaction import Reader, Transaction
     from lakebed.storage.access import Storage
 
 logger = logging.getLogger(__name__)
 
 MAX_FOOTER_BYTES = 1 << 30
+FOOTER_COLUMNS = (
+    "file_path", "table_id", "file_size", "metadata", "insert_time", "partition_format_version", "footer_length", "num_rows", "checksum",
+)  # fmt: skip
 _LOCAL = threading.local()
 _OLDEST = 1
 _MANY = 500
@@ -49,6 +53,11 @@ def compress_footer(footer: Footer) -> bytes:
         _LOCAL.compressor = zstandard.ZstdCompressor(level=3)
     compressed: bytes = _LOCAL.compressor.compress(footer.tail)
     return compressed
+
+
+def footer_row(path: str, footer: Footer, *, table_id: int, file_size: int, now: int) -> tuple[Value, ...]:
+    """One row of `partition_metadata`, in the order of FOOTER_COLUMNS."""
+    return (path, table_id, file_size, compress_footer(footer), now, PARTITION_FORMAT, footer.length, footer.num_rows, footer.checksum)
 
 
 def load_footer(reader: Registry | Reader | Transaction, path: str) -> bytes:

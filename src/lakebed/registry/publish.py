@@ -14,7 +14,7 @@ from lakebed.core.times import TimeRange
 from lakebed.registry.append import try_append
 from lakebed.registry.constraints import ConstraintRefusedError
 from lakebed.registry.counters import count_parts, tally_files
-from lakebed.registry.footers import compress_footer
+from lakebed.registry.footers import FOOTER_COLUMNS, footer_row
 from lakebed.registry.groups import draw_group
 from lakebed.registry.lake_tables import READABLE
 from lakebed.registry.operations import find_operation, find_result, register_parts
@@ -40,9 +40,6 @@ _FILE_COLUMNS = list_columns(TableFiles)
 _PARTITION_COLUMNS = (
     "id", "table_id", "scope_id", "view_instance_id", "begin_insert_time", "end_insert_time", "min_event_time", "max_event_time",
     "schema_hash", "source_data_hash", "lookup_hash", "fingerprint", "num_rows", "file_count", "partition_format_version", "updated",
-)  # fmt: skip
-_FOOTER_COLUMNS = (
-    "file_path", "table_id", "metadata", "insert_time", "partition_format_version", "footer_length", "num_rows", "checksum",
 )  # fmt: skip
 _STATISTICS_COLUMNS = ("file_id", "field_id", "null_count", "value_count", "lower", "upper")
 _FIND_SCOPE = "SELECT id FROM partition_scopes WHERE table_id = :t AND view_instance_id = :i AND schema_hash = :h"
@@ -357,11 +354,9 @@ def _file_parts(tx: Transaction, table: LockedTable, partition: NewPartition, re
 
 def _footer_parts(tx: Transaction, table: LockedTable, files: Sequence[NewFile]) -> list[Part]:
     rows: list[Sequence[Value]] = [
-        (f.path, table.table_id, compress_footer(f.footer), tx.now, PARTITION_FORMAT, f.footer.length, f.footer.num_rows, f.footer.checksum)
-        for f in files
-        if f.footer is not None
+        footer_row(f.path, f.footer, table_id=table.table_id, file_size=f.size_bytes, now=tx.now) for f in files if f.footer is not None
     ]
-    return [Insert("partition_metadata", _FOOTER_COLUMNS, rows)] if rows else []
+    return [Insert("partition_metadata", FOOTER_COLUMNS, rows)] if rows else []
 
 
 def update_table_files(tx: Transaction, partition: NewPartition, operation: Operation) -> Published | None:

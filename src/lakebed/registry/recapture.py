@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.core.partitions import PARTITION_FORMAT
-from lakebed.registry.footers import compress_footer
+from lakebed.registry.footers import FOOTER_COLUMNS, footer_row
 from lakebed.registry.lake_tables import MAX_INDEXED, read_indexed
 from lakebed.registry.ranges import bins_of_columns
 from lakebed.registry.temporary_files import CLAIM_US, Claim, ClaimedFile, finalize_deleted, is_deletable
@@ -22,9 +21,6 @@ _COLUMNS = """f.id, f.table_id, f.partition_id, f.file_path, f.file_type, f.file
 f.schema_hash, f.retired_seq"""
 _FIND = f"""SELECT {_COLUMNS}, v.schema, v.partition_by, t.event_time_field FROM table_files f JOIN tables t ON t.id = f.table_id
 JOIN table_metadata v ON v.table_id = f.table_id AND v.schema_hash = f.schema_hash WHERE f.file_path IN (:paths*) ORDER BY f.id"""
-_FOOTER_COLUMNS = (
-    "file_path", "table_id", "metadata", "insert_time", "partition_format_version", "footer_length", "num_rows", "checksum",
-)  # fmt: skip
 _STATISTICS_COLUMNS = ("file_id", "field_id", "null_count", "value_count", "lower", "upper")
 _RANGE_COLUMNS = ("id", "scope", "level", "prefix")
 _EXPIRE = "UPDATE temporary_files SET expiration = :now WHERE file_path = :path AND expiration > :now"
@@ -62,12 +58,8 @@ def replace_capture(tx: Transaction, registered: Registered, captured: NewFile) 
     _replace_statistics(tx, registered, captured)
     tx.run("DELETE FROM partition_metadata WHERE file_path = :path", {"path": registered.path})
     if captured.footer is not None:
-        footer = captured.footer
-        values = (
-            registered.path, registered.table_id, compress_footer(footer), tx.now, PARTITION_FORMAT, footer.length, footer.num_rows,
-            footer.checksum,
-        )  # fmt: skip
-        tx.insert("partition_metadata", _FOOTER_COLUMNS, [values])
+        values = footer_row(registered.path, captured.footer, table_id=registered.table_id, file_size=registered.size_bytes, now=tx.now)
+        tx.insert("partition_metadata", FOOTER_COLUMNS, [values])
 
 
 def forget_statistics(tx: Transaction, registered: Registered) -> None:

@@ -168,6 +168,7 @@ PARTITION_METADATA = Table(
     METADATA,
     Column("file_path", Text, ForeignKey("table_files.file_path", name="partition_metadata_file"), primary_key=True),
     required_int("table_id"),
+    required_int("file_size"),
     Column("metadata", LargeBinary, nullable=False),
     required_int("insert_time"),
     required_int("partition_format_version"),

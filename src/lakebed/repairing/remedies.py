@@ -143,6 +143,7 @@ _SIMPLE: dict[str, Remedy] = {
     "footer_missing": Remedy.RECAPTURE,
     "footer_bytes": Remedy.RECAPTURE,
     "footer_rows": Remedy.RECAPTURE,
+    "footer_file_size": Remedy.RECAPTURE,
     "file_tail": Remedy.RECAPTURE,
     "footer_without_file": Remedy.DROP_FOOTERS,
     "journal_gap": Remedy.FORGET_JOURNAL,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from alembic import op
 from sqlalchemy import inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from lakebed.registry.journal_ddl import hash_triggers
 from lakebed.registry.postgres import split_script
 
 if TYPE_CHECKING:
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from lakebed.registry.statements import Dialect
+
 BATCH = 500
+_CREATED = re.compile(r"CREATE (?:UNIQUE )?(?:TABLE|INDEX) (\w+)")
 _LOG = logging.getLogger(__name__)
 _VALID = text(
     """SELECT i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
@@ -46,6 +51,23 @@ def read_frozen(revision: str, dialect: str) -> dict[str, dict[str, str]]:
     stored: dict[str, Any] = json.loads((Path(__file__).parent / f"schema_{revision}.json").read_text())
     frozen: dict[str, dict[str, str]] = stored[dialect]
     return frozen
+
+
+def read_tables(revision: str, dialect: str) -> dict[str, str]:
+    """Declarations of that revision by the name of the table or index."""
+    return {match[1]: ddl for ddl in read_frozen(revision, dialect)["tables"].values() if (match := _CREATED.match(ddl))}
+
+
+def replace_programs(bind: Connection, old: str, new: str, dialect: Dialect) -> None:
+    """Triggers and functions that changed between two revisions."""
+    before, after = read_frozen(old, dialect)["triggers"], read_frozen(new, dialect)["triggers"]
+    for name in before.keys() | after.keys():
+        if before.get(name) != after.get(name):
+            if name in before:
+                _drop_program(bind, name, dialect)
+            if name in after:
+                run_script(bind, after[name])
+    bind.execute(text("UPDATE registry_facts SET value = :value WHERE key = 'trigger_hash'"), {"value": hash_triggers(after)})
 
 
 def has_table(bind: Connection, table: str) -> bool:
@@ -96,3 +118,14 @@ def _is_built(bind: Connection, name: str) -> bool:
         return bool(bind.execute(text("SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = :name"), {"name": name}).first())
     found = bind.execute(_VALID, {"name": name}).first()
     return found is not None and bool(found[0])
+
+
+def _drop_program(bind: Connection, name: str, dialect: Dialect) -> None:
+    if dialect == "sqlite":
+        bind.exec_driver_sql(f"DROP TRIGGER {name}")
+        return
+    found = text(
+        "SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = current_schema()::regnamespace AND p.proname = :name"
+    )
+    for signature in bind.execute(found, {"name": name}).scalars().all():
+        bind.exec_driver_sql(f"DROP FUNCTION {signature} CASCADE")

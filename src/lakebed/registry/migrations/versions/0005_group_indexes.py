@@ -6,15 +6,12 @@ The indexes are built first: they take longest, and on PostgreSQL writers go on 
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from alembic import op
-from sqlalchemy import text
 
-from lakebed.registry.journal_ddl import hash_triggers
 from lakebed.registry.migrations.serving_backfill import backfill_serving
-from lakebed.registry.migrations.steps import build_index, has_column, has_table, read_frozen, run_script, transaction
+from lakebed.registry.migrations.steps import build_index, has_column, has_table, read_tables, replace_programs, run_script, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,13 +25,12 @@ down_revision = "0004"
 
 _INDEXES = ("table_files_added_group", "table_files_removed_group")
 _TABLES = ("left_out_files", "table_groups", "serving_history")
-_CREATED = re.compile(r"CREATE (?:UNIQUE )?(?:TABLE|INDEX) (\w+)")
 
 
 def upgrade() -> None:
     bind = op.get_bind()
     dialect: Dialect = "sqlite" if bind.dialect.name == "sqlite" else "postgresql"
-    made = _by_name(dialect)
+    made = read_tables(revision, dialect)
     for index in _INDEXES:
         build_index(bind, index, made[index])
     with transaction(bind):
@@ -44,11 +40,7 @@ def upgrade() -> None:
         backfill_serving(bind)
         if not has_column(bind, "operations", "query_id"):
             _add_query_id(bind, made)
-        _replace_programs(bind, dialect)
-
-
-def _by_name(dialect: Dialect) -> dict[str, str]:
-    return {match[1]: ddl for ddl in read_frozen(revision, dialect)["tables"].values() if (match := _CREATED.match(ddl))}
+        replace_programs(bind, down_revision, revision, dialect)
 
 
 def _add_query_id(bind: Connection, made: Mapping[str, str]) -> None:
@@ -63,26 +55,3 @@ def _add_query_id(bind: Connection, made: Mapping[str, str]) -> None:
     bind.exec_driver_sql("DROP TABLE old_operations")  # and its indexes, whose names are needed next
     for index in ("operations_batch_once", "operations_open"):
         bind.exec_driver_sql(made[index])
-
-
-def _replace_programs(bind: Connection, dialect: Dialect) -> None:
-    """Triggers and functions that changed since the last revision."""
-    before, after = read_frozen(down_revision, dialect)["triggers"], read_frozen(revision, dialect)["triggers"]
-    for name in before.keys() | after.keys():
-        if before.get(name) != after.get(name):
-            if name in before:
-                _drop_program(bind, name, dialect)
-            if name in after:
-                run_script(bind, after[name])
-    bind.execute(text("UPDATE registry_facts SET value = :value WHERE key = 'trigger_hash'"), {"value": hash_triggers(after)})
-
-
-def _drop_program(bind: Connection, name: str, dialect: Dialect) -> None:
-    if dialect == "sqlite":
-        bind.exec_driver_sql(f"DROP TRIGGER {name}")
-        return
-    found = text(
-        "SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = current_schema()::regnamespace AND p.proname = :name"
-    )
-    for signature in bind.execute(found, {"name": name}).scalars().all():
-        bind.exec_driver_sql(f"DROP FUNCTION {signature} CASCADE")
