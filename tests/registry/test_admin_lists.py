@@ -193,7 +193,8 @@ def test_what_a_promotion_left_behind_is_incompatible_empty_slices_too(registry:
     rows = admin.list_incompatible_partitions(registry, str(DAILY))
 
     assert [(r.reason, r.schema_hash, r.current_schema_hash) for r in rows] == [("schema", old, new)] * 2
-    assert [(r.num_rows, r.file_count, r.file_size) for r in rows] == [(200, 2, 40_000), (0, 0, 0)]
+    assert [r.incompatible_schema_hash for r in rows] == [old, old]
+    assert [(r.num_rows, r.file_count, r.file_size, r.file_path) for r in rows] == [(200, 2, 40_000, None), (0, 0, 0, None)]
 
 
 def test_a_staged_version_is_not_incompatible(registry: Registry) -> None:
@@ -229,12 +230,14 @@ def test_partitions_of_a_dropped_table_are_those_of_an_unknown_view_set(registry
 
 
 def test_a_partition_of_a_format_nobody_knows_is_incompatible(registry: Registry) -> None:
-    done = publish(registry, make_table(registry), fake_file(1))
+    file = fake_file(1)
+    done = publish(registry, make_table(registry), file)
     within(registry, lambda tx: tx.run("UPDATE partitions SET partition_format_version = 9 WHERE id = :id", {"id": done.partition_id}))
 
     (row,) = admin.list_incompatible_partitions(registry)
 
     assert (row.reason, row.partition_format_version, row.schema_hash) == ("format", 9, row.current_schema_hash)
+    assert (row.file_path, row.file_size, row.num_rows) == (file.path, file.size_bytes, file.row_count)
 
 
 def test_an_unknown_table_and_impossible_ranges_are_refused(registry: Registry) -> None:

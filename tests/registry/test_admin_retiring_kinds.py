@@ -45,6 +45,8 @@ def test_what_became_incompatible_is_previewed_then_retired_and_nothing_else(reg
 
     assert (preview.empty, preview.non_empty, preview.dry_run) == (1, 1, True)
     assert (done.empty, done.non_empty, done.files, done.bytes_scheduled) == (1, 1, 1, 20_000)
+    assert preview.summary == "would retire 1 partitions with rows and 1 empty ones, 0.0 MB scheduled for deletion"
+    assert done.summary == "retired 1 partitions with rows and 1 empty ones, 0.0 MB scheduled for deletion"
     assert [p.schema_hash for p in admin.list_partitions(registry)] == [new]
     assert admin.retire_incompatible_partitions(registry, dry_run=False).partitions == 0
 

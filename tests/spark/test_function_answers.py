@@ -151,9 +151,14 @@ def test_what_became_incompatible_can_be_retired_in_one_call(lake: Lake) -> None
     view = make_view(lake.registry)
     publish(lake.registry, view, fake_file(1), hours=(0, 1))
     publish(lake.registry, view, hours=(1, 2))
-    promote(lake.registry, stage(lake.registry))
+    promote(lake.registry, new := stage(lake.registry))
 
+    listed = ask(lake, "list_incompatible_partitions")
     done = ask(lake, "retire_incompatible_partitions", dry_run=False)
+
+    hashes = {(o["incompatible_schema_hash"], o["current_schema_hash"]) for o in listed}
+    assert hashes == {(view.schema_hash, new)}
+    assert [(o["num_rows"], o["file_size"], o["file_path"] is None) for o in listed] == [(100, 20_000, False), (0, 0, True)]
 
     assert [(o["outcome"], o["num_rows"]) for o in done] == [("retired", 100), ("retired", 0)]
     assert ["empty partition" in o["message"] for o in done] == [False, True]

@@ -103,6 +103,14 @@ class Retirement:
         """Partitions that overlap the range without lying inside it: never touched."""
         return Rows(RetireOutcome, (o for o in self.outcomes if o.outcome == STRADDLES))
 
+    @property
+    def summary(self) -> str:
+        """One sentence, partitions with rows and empty ones apart."""
+        word = "would retire" if self.dry_run else "retired"
+        size = f"{self.bytes_scheduled / 1e6:,.1f} MB scheduled for deletion"
+        told = f"; {self.message}" if self.message else ""
+        return f"{word} {self.non_empty:,} partitions with rows and {self.empty:,} empty ones, {size}{told}"
+
     def totals(self) -> dict[str, int]:
         return {"empty": self.empty, "non_empty": self.non_empty, "files": self.files, "bytes_scheduled": self.bytes_scheduled}
 

@@ -279,11 +279,6 @@ def _render(done: Retirement, *, as_json: bool) -> None:
         print_table(_OUTCOMES, [asdict(outcome) for outcome in done.outcomes[:_MOST_SHOWN]])
         more = len(done.outcomes) - _MOST_SHOWN
         out().print(f"and {more:,} more; --json lists them all\n" if more > 0 else "")
-    word = "would retire" if done.dry_run else "retired"
-    told = f"; {done.message}" if done.message else ""
-    out().print(
-        f"{word} {done.non_empty:,} partitions with rows and {done.empty:,} empty ones, "
-        f"{done.bytes_scheduled / 1e6:,.1f} MB scheduled for deletion{told}"
-    )
+    out().print(done.summary)
     for outcome in [o for o in done.outcomes if o.outcome not in _EXPECTED][:_MOST_SHOWN]:
         out().print(str(outcome.message), markup=False, soft_wrap=True)

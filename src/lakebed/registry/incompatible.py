@@ -23,7 +23,8 @@ _LOWEST_FORMAT = 1
 _SELECT = f"""SELECT p.id, COALESCE(t.database || '.' || t.name, ''), p.table_id, p.view_instance_id, p.begin_insert_time, p.end_insert_time,
 CASE WHEN t.id IS NULL OR t.dropped_at IS NOT NULL THEN '{UNKNOWN_VIEW_SET}' WHEN m.id IS NULL THEN '{SCHEMA}' ELSE '{FORMAT}' END,
 p.schema_hash, CASE WHEN t.dropped_at IS NULL THEN s.schema_hash END, p.partition_format_version, p.num_rows, p.file_count,
-COALESCE((SELECT sum(f.file_size) FROM table_files f WHERE f.partition_id = p.id AND f.retired_seq IS NULL), 0)
+COALESCE((SELECT sum(f.file_size) FROM table_files f WHERE f.partition_id = p.id AND f.retired_seq IS NULL), 0),
+CASE WHEN p.file_count = 1 THEN (SELECT f.file_path FROM table_files f WHERE f.partition_id = p.id AND f.retired_seq IS NULL) END
 FROM partitions p LEFT JOIN tables t ON t.id = p.table_id
 LEFT JOIN table_metadata s ON s.table_id = p.table_id AND s.standing = 'serving'
 LEFT JOIN table_metadata m ON m.table_id = p.table_id AND m.schema_hash = p.schema_hash AND m.standing <> 'incompatible'
@@ -33,7 +34,10 @@ OR p.partition_format_version NOT BETWEEN {_LOWEST_FORMAT} AND {PARTITION_FORMAT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncompatibleRow:
-    """One partition, empty or not, and why it is out of sight. No current hash when its table was dropped."""
+    """One partition, empty or not, and why it is out of sight. No current hash when its table was dropped.
+
+    `incompatible_schema_hash` is `schema_hash` under the name of the specification; `file_path` only when there is exactly one file.
+    """
 
     partition_id: int
     view_set_name: str
@@ -43,11 +47,13 @@ class IncompatibleRow:
     end_insert_time: datetime
     reason: str
     schema_hash: str
+    incompatible_schema_hash: str
     current_schema_hash: str | None
     partition_format_version: int
     num_rows: int
     file_count: int
     file_size: int
+    file_path: str | None
 
 
 def list_incompatible(
@@ -74,9 +80,11 @@ def _row(r: tuple[Any, ...]) -> IncompatibleRow:
         end_insert_time=from_micros(r[5]),
         reason=r[6],
         schema_hash=r[7],
+        incompatible_schema_hash=r[7],
         current_schema_hash=r[8],
         partition_format_version=r[9],
         num_rows=r[10],
         file_count=r[11],
         file_size=int(r[12]),
+        file_path=r[13],
     )
