@@ -210,7 +210,7 @@ class Lake:
         return insert_json(self.context, name, df, instance=instance)
 
     def writer(self, name: str, **options: Unpack[WriterOptions]) -> GroupedWriter:
-        """`with lake.writer("db.t", rotate_after=60, rotate_bytes=...) as w: w.write(df)`: one registered batch per rotation."""
+        """`with lake.writer("db.t", rotate_after=60, rotate_bytes=...) as w: w.write(df)`: one registered batch per rotation, Parquet or JSON."""
         from lakebed.pipeline.writer import GroupedWriter
 
         return GroupedWriter(self.context, name, **options)

@@ -49,6 +49,21 @@ def test_a_group_that_is_big_enough_is_rotated_by_the_write_that_filled_it(spark
     assert spark_lake.check().clean
 
 
+def test_json_files_rotate_and_become_parquet_as_others_do(spark_lake: Lake, spark: SparkSession) -> None:
+    make_orders(spark_lake, partition_by=["day(ts)"])
+    with GroupedWriter(spark_lake.context, ORDERS, rotate_after=LONG_S, rotate_bytes=1, format="json") as writer:
+        results = [writer.write(orders(spark, number * 3, 3)) for number in range(2)]
+
+    assert [result.rows for result in results if result is not None] == [3, 3]
+    assert {f.file_type for f in spark_lake.list_files(ORDERS)} == {"json"}
+    assert count(spark_lake.registry, "partitions") == 2
+
+    spark_lake.compact(ORDERS)
+    assert {f.file_type for f in spark_lake.list_files(ORDERS)} == {"parquet"}
+    assert rows_of(spark_lake, ORDERS) == rows_of(orders(spark, 0, 6))
+    assert spark_lake.check().clean
+
+
 def test_a_group_that_is_old_enough_is_rotated_though_nobody_writes(spark_lake: Lake, spark: SparkSession) -> None:
     make_orders(spark_lake)
     rotated = threading.Event()
@@ -125,6 +140,8 @@ def test_bad_settings_and_a_closed_writer_are_refused(spark_lake: Lake, spark: S
     make_orders(spark_lake)
     with pytest.raises(InvalidValueError, match="must both be positive"):
         GroupedWriter(spark_lake.context, ORDERS, rotate_after=0)
+    with pytest.raises(InvalidValueError, match="format 'avro' is not known: use one of parquet, json"):
+        spark_lake.writer(ORDERS, format="avro")  # type: ignore[arg-type]
     writer = GroupedWriter(spark_lake.context, ORDERS)
     assert writer.close() is None
     with pytest.raises(InvalidValueError, match=r"the writer of shop.orders is closed"):

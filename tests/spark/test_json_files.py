@@ -10,6 +10,7 @@ from insert_lakes import AUDIT, ORDERS, files_in, make_orders, orders, rows_of
 
 from builders import logical_dump, seal_pending
 from lakebed.core.errors import InvalidValueError, RefusedError, UnreadableFileError
+from lakebed.core.names import TableName
 from lakebed.pipeline.insert import insert, schema_like
 from lakebed.pipeline.json_files import insert_json, register_json_files
 
@@ -97,11 +98,49 @@ def test_a_line_that_does_not_fit_refuses_the_file(spark_lake: Lake, line: str) 
     assert logical_dump(spark_lake.registry, without=AUDIT) == before
 
 
-def test_an_empty_file_and_a_partitioned_table_are_refused(spark_lake: Lake, spark: SparkSession) -> None:
+def paths_of(lake: Lake, name: str, file_type: str) -> set[str]:
+    return {f.partition_path for f in lake.list_files(name) if f.file_type == file_type}
+
+
+def test_json_of_a_partitioned_table_lies_in_its_partitions_and_becomes_parquet_there(spark_lake: Lake, spark: SparkSession) -> None:
+    """Every kind of key: of an instant, hashed, of text that may be NULL or empty, of decimals, which are keyed in Python."""
+    df = orders(spark, 0, 30).selectExpr(
+        "*", "CASE id WHEN 1 THEN NULL WHEN 2 THEN '' ELSE 'a/b' END AS s", "CAST(id AS DECIMAL(9,2)) AS d"
+    )
+    parted = ["day(ts)", "bucket(3, id)", "s", "truncate(10, d)"]
+    for name in ("shop.json", "shop.parquet"):
+        spark_lake.create_table(name, schema_like(df), event_time="ts", partition_by=parted)
+    insert(spark_lake.context, "shop.parquet", df)
+
+    insert_json(spark_lake.context, "shop.json", df)
+    expected = paths_of(spark_lake, "shop.parquet", "parquet")
+    assert paths_of(spark_lake, "shop.json", "json") == expected
+    assert rows_of(spark_lake.read("shop.json", where="id < 3")) == rows_of(df.where("id < 3"))
+    assert spark_lake.check(deep=True).clean
+
+    spark_lake.compact("shop.json")
+    assert (paths_of(spark_lake, "shop.json", "json"), paths_of(spark_lake, "shop.json", "parquet")) == (set(), expected)
+    assert sorted(map(repr, spark_lake.read("shop.json").collect())) == sorted(map(repr, df.collect()))
+    assert seal_pending(spark_lake.registry, TableName.parse("shop.json")) is None  # compaction gave them a group
+    assert spark_lake.check(deep=True).clean
+
+
+def test_rows_of_several_partitions_in_one_json_file_are_refused(spark_lake: Lake) -> None:
+    make_orders(spark_lake, partition_by=["day(ts)"])
+    first = '{"id": 1, "ts": "2026-01-01T00:00:00Z", "amount": 0}'
+    second = '{"id": 2, "ts": "2026-01-02T00:00:00Z", "amount": 0}'
+    before = logical_dump(spark_lake.registry, without=AUDIT)
+
+    with pytest.raises(InvalidValueError, match=r"mixed.json holds rows of several partitions of shop.orders \(ts_day\)"):
+        register_json_files(spark_lake.context, ORDERS, [put(spark_lake, "mixed.json", first, second)])
+    assert logical_dump(spark_lake.registry, without=AUDIT) == before
+
+    register_json_files(spark_lake.context, ORDERS, [put(spark_lake, "whole.json", second)])
+    assert paths_of(spark_lake, ORDERS, "json") == {"ts_day=2026-01-02"}
+
+
+def test_an_empty_file_is_refused(spark_lake: Lake) -> None:
     make_orders(spark_lake)
-    make_orders(spark_lake, "shop.parted", partition_by=["day(ts)"])
 
     with pytest.raises(UnreadableFileError, match="it holds no row"):
         register_json_files(spark_lake.context, ORDERS, [put(spark_lake, "empty.json")])
-    with pytest.raises(InvalidValueError, match="is partitioned: JSON files belong into a table without"):
-        insert_json(spark_lake.context, "shop.parted", orders(spark, 0, 1))

@@ -17,9 +17,10 @@ from lakebed.core.types import Primitive
 from lakebed.parquet.capture import CapturedFile
 from lakebed.pipeline.columns import quote, to_spark_nullable
 from lakebed.pipeline.faults import spark_translated
+from lakebed.pipeline.frames import FILE
 from lakebed.pipeline.insert import require_plain_table
 from lakebed.pipeline.inserted import InsertResult, result_of
-from lakebed.pipeline.keys import micros_sql
+from lakebed.pipeline.keys import KEY, micros_sql
 from lakebed.pipeline.staging import staging
 from lakebed.pipeline.write import key_of, new_partition, prepare, publish_files, spark_location
 from lakebed.registry.lake_tables import require_table
@@ -31,7 +32,7 @@ from lakebed.staging import new_op_id
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, Row
 
     from lakebed.pipeline.context import Context
     from lakebed.pipeline.staging import Staging
@@ -49,21 +50,31 @@ _DAY_US = 86_400_000_000
 
 
 def insert_json(context: Context, name: str | TableName, df: DataFrame, *, instance: str = GLOBAL_INSTANCE) -> InsertResult:
-    """`insert` in append mode, as JSON files. The table has no partition transforms: a JSON file could not be split by them later."""
+    """`insert` in append mode, as JSON files, each of one partition path."""
     table = _require_table(context, name)
     with staging(context, table, mode="append") as work:
-        with spark_translated(f"writing JSON into {table.name}"), work.stage("spark"):
-            prepare(df, table, key_of(table), has_statistics=False).write.options(**_WRITTEN).json(spark_location(work.directory))
-        with work.stage("capture"):
-            captured = _take(context, work, table)
+        captured = write_json(context, work, table, df)
         published = publish_files(context, work, table, captured, instance=instance)
     return result_of(context, work, table.name, published, captured)
+
+
+def write_json(context: Context, work: Staging, table: LakeTable, df: DataFrame) -> list[CapturedFile]:
+    """`write_frame` for JSON files: durable, hashed, read back once, partition paths set. Without rows there is no file."""
+    key = key_of(table)
+    with spark_translated(f"writing JSON into {table.name}"), work.stage("spark"):
+        writer = prepare(df, table, key, has_statistics=False).write.options(**_WRITTEN)
+        (writer.partitionBy(KEY) if key.transforms else writer).json(spark_location(work.directory))
+    with work.stage("capture"):
+        return _take(context, work, table)
 
 
 def register_json_files(
     context: Context, name: str | TableName, paths: Sequence[str], *, instance: str = GLOBAL_INSTANCE, batch: tuple[str, int] | None = None
 ) -> Published:
-    """Publish JSON files that others wrote into the warehouse; one line that does not fit the table and nothing is registered."""
+    """Publish JSON files that others wrote into the warehouse; one line that does not fit the table and nothing is registered.
+
+    Each file must hold rows of one partition only.
+    """
     table = _require_table(context, name)
     wait_for_room(context.registry, table.table_id)
     found = [context.storage.stat(path).path for path in paths]
@@ -78,9 +89,6 @@ def register_json_files(
 def _require_table(context: Context, name: str | TableName) -> LakeTable:
     table = require_table(context.registry, name if isinstance(name, TableName) else TableName.parse(name))
     require_plain_table(table)
-    if key_of(table).transforms:
-        message = f"{table.name} is partitioned: JSON files belong into a table without partition transforms; insert the rows instead"
-        raise InvalidValueError(message)
     return table
 
 
@@ -99,13 +107,15 @@ def _capture(context: Context, table: LakeTable, paths: Sequence[str]) -> list[C
     """Spark reads every field of every line, as a query will: what it cannot read is refused here."""
     if not paths:
         return []
-    locations = [spark_location(path) for path in paths]
+    locations, key = [spark_location(path) for path in paths], key_of(table)
     with spark_translated(f"reading JSON files for {table.name}"):
         lines = context.spark.read.schema(to_spark_nullable(table.schema, physical=True)).options(**_READ).json(locations)
         every = F.max(F.length(F.to_json(F.struct(*(F.col(quote(name)) for name in lines.columns)))))
         low, high = _event_columns(table)
-        rows = lines.groupBy(F.col("_metadata.file_path").alias("p")).agg(F.count("*"), F.min(low), F.max(high), every).collect()
-    return [_captured(context, context.storage.canonical(row[0]), rows=row[1], low=row[2], high=row[3]) for row in rows]
+        named = lines.select("*", F.col("_metadata.file_path").alias(FILE))
+        keyed = key.add_to(named) if key.transforms else named.withColumn(KEY, F.lit(""))
+        rows = keyed.groupBy(FILE).agg(F.count("*"), F.min(low), F.max(high), F.min(KEY), F.max(KEY), every).collect()
+    return [_captured(context, table, row) for row in rows]
 
 
 def _event_columns(table: LakeTable) -> tuple[Column, Column]:
@@ -119,7 +129,9 @@ def _event_columns(table: LakeTable) -> tuple[Column, Column]:
     return micros, micros
 
 
-def _captured(context: Context, path: str, *, rows: int, low: int | None, high: int | None) -> CapturedFile:
+def _captured(context: Context, table: LakeTable, row: Row) -> CapturedFile:
+    path, rows, low, high, first_key, last_key, _ = row
+    path = context.storage.canonical(path)
     facts = context.storage.stat(path)
     file = NewFile(
         path=path,
@@ -128,6 +140,16 @@ def _captured(context: Context, path: str, *, rows: int, low: int | None, high: 
         checksum=context.storage.sha256(path),
         checksum_kind=ChecksumKind.WHOLE_FILE,
         file_type=FileType.JSON,
+        partition_path=_partition_path(table, path, first_key, last_key),
         is_compressed=False,
     )
     return CapturedFile(file=file, event_range=None if low is None or high is None else (low, high))
+
+
+def _partition_path(table: LakeTable, path: str, first_key: str, last_key: str) -> str:
+    key = key_of(table)
+    if first_key != last_key:
+        names = ", ".join(transform.name for transform, _ in key.transforms)
+        message = f"{path} holds rows of several partitions of {table.name} ({names}): write one file per partition, or insert the rows"
+        raise InvalidValueError(message)
+    return key.partition_path(f"{KEY}={first_key}") if key.transforms else ""

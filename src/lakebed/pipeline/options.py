@@ -13,9 +13,13 @@ if TYPE_CHECKING:
     from lakebed.pipeline.inserted import InsertResult
 
 
+FileFormat = Literal["parquet", "json"]
+
+
 class WriterOptions(TypedDict, total=False):
     rotate_after: float  # seconds
     rotate_bytes: int
+    format: FileFormat  # default "parquet"
     instance: str
     on_rotate: Callable[[InsertResult], None] | None
 

@@ -12,6 +12,7 @@ from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
 from lakebed.pipeline.insert import require_plain_table
 from lakebed.pipeline.inserted import InsertResult, result_of
+from lakebed.pipeline.json_files import write_json
 from lakebed.pipeline.staging import Staging, staging
 from lakebed.pipeline.write import publish_files, write_frame
 from lakebed.registry.lake_tables import require_table
@@ -26,11 +27,14 @@ if TYPE_CHECKING:
 
     from lakebed.parquet.capture import CapturedFile
     from lakebed.pipeline.context import Context
+    from lakebed.pipeline.options import FileFormat
+    from lakebed.registry.lake_tables import LakeTable
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_ROTATE_S = 60.0
 DEFAULT_ROTATE_BYTES = 128 << 20
+_WRITERS: dict[str, Callable[[Context, Staging, LakeTable, DataFrame], list[CapturedFile]]] = {"parquet": write_frame, "json": write_json}
 
 
 @dataclass(slots=True)
@@ -53,6 +57,7 @@ class GroupedWriter:
     """Files are written at once and become visible together, when the group is `rotate_after` seconds old or `rotate_bytes` big.
 
     Until then they belong to an open operation: a process that dies loses what it did not rotate, and leaves nothing behind.
+    `format="json"` writes JSON files, which become Parquet at the next compaction.
     Leaving a `with` block rotates; leaving it by an error discards. `on_rotate` is told of every group that was registered.
     """
 
@@ -63,12 +68,17 @@ class GroupedWriter:
         *,
         rotate_after: float = DEFAULT_ROTATE_S,
         rotate_bytes: int = DEFAULT_ROTATE_BYTES,
+        format: FileFormat = "parquet",  # noqa: A002 - as Spark calls it
         instance: str = GLOBAL_INSTANCE,
         on_rotate: Callable[[InsertResult], None] | None = None,
     ) -> None:
         if rotate_after <= 0 or rotate_bytes <= 0:
             message = f"rotate_after={rotate_after} and rotate_bytes={rotate_bytes} must both be positive"
             raise InvalidValueError(message)
+        if format not in _WRITERS:
+            message = f"format {format!a} is not known: use one of {', '.join(_WRITERS)}"
+            raise InvalidValueError(message)
+        self._write_files = _WRITERS[format]
         self._context, self._name = context, name if isinstance(name, TableName) else TableName.parse(name)
         self._rotate_after, self._rotate_bytes = rotate_after, rotate_bytes
         self._instance, self._on_rotate = require_instance(instance), on_rotate
@@ -142,7 +152,7 @@ class GroupedWriter:
         directory = below(group.work.directory, f"{group.writes:05d}")
         part = Staging(group.work.table, group.work.operation, directory, timings=group.work.timings)
         try:
-            group.captured += write_frame(self._context, part, part.table, df)
+            group.captured += self._write_files(self._context, part, part.table, df)
         except BaseException:
             group.has_leftovers = True
             self._sweep(group, part.directory)
