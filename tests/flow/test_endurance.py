@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ import pytest
 
 from builders import ORDERS, arrow_rows, make_table, writing_path
 from growth import Held, Sample, middle
+from lakebed.core.errors import PartitionStraddlesError
 from lakebed.core.tasks import OFF, Task
 from lakebed.lake import connect
 from lakebed.maintenance.schedule import Due
@@ -61,7 +62,8 @@ def retire_oldest(lake: Lake) -> None:
     partitions = lake.list_partitions(str(ORDERS))
     if len(partitions) > LIVE:
         begin, end = partitions[0].begin_insert_time, partitions[-LIVE - 1].end_insert_time
-        lake.retire_partitions(str(ORDERS), insert_begin=begin, insert_end=end, dry_run=False, grace_s=0)
+        with suppress(PartitionStraddlesError):  # merged beyond the range meanwhile: not retired this time
+            lake.retire_partitions(str(ORDERS), insert_begin=begin, insert_end=end, dry_run=False, grace_s=0)
 
 
 def maintain(lake: Lake, service: Service) -> None:

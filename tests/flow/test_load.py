@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from builders import ORDERS, arrow_rows, make_table, writing_path
-from lakebed.core.errors import LakebedError
+from lakebed.core.errors import LakebedError, PartitionStraddlesError
 from lakebed.lake import connect
 from lakebed.parquet.cache import FooterCache
 from lakebed.registry.footers import load_partition_metadata
@@ -71,7 +72,8 @@ def retire(lake: Lake, done: Done) -> None:
     partitions = lake.list_partitions(str(ORDERS))
     if len(partitions) > LIVE:
         begin, end = partitions[0].begin_insert_time, partitions[-LIVE - 1].end_insert_time
-        done.files += lake.retire_partitions(str(ORDERS), insert_begin=begin, insert_end=end, dry_run=False, grace_s=0).files
+        with suppress(PartitionStraddlesError):  # merged beyond the range meanwhile: not retired this time
+            done.files += lake.retire_partitions(str(ORDERS), insert_begin=begin, insert_end=end, dry_run=False, grace_s=0).files
     time.sleep(0.2)  # a retirer is a schedule, not a loop
 
 
