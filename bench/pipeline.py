@@ -16,14 +16,16 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import DataFrame
 
+import postgres
 from lakebed.core.names import TableName
 from lakebed.lake import Lake, connect
 from lakebed.registry.plans import ColumnRange, plan_files
@@ -38,6 +40,7 @@ Work = Callable[[], object]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
     insert: dict[int, int]  # rows -> pairs
+    parted: tuple[int, int] = (500_000, 30)  # rows, pairs
     many: int = 200
     read: tuple[int, ...] = (1_000, 10_000)
     plan: tuple[int, ...] = (1_000, 10_000, 100_000)
@@ -47,7 +50,9 @@ class Scale:
 
 SCALES = {
     "full": Scale(insert={1_000: 100, 1_000_000: 30, 10_000_000: 30}, merge={10_000_000: (1_000, 5), 1_000_000_000: (1_000, 2)}),
-    "small": Scale(insert={1_000: 20, 1_000_000: 5}, many=50, read=(200,), plan=(1_000,), merge={1_000_000: (50, 2)}, inserts=30),
+    "small": Scale(
+        insert={1_000: 20, 1_000_000: 5}, parted=(500_000, 9), many=50, read=(200,), plan=(1_000,), merge={1_000_000: (50, 2)}, inserts=30
+    ),
 }
 
 
@@ -56,6 +61,7 @@ def main() -> None:
     parser.add_argument("--scale", choices=SCALES, default="full")
     parser.add_argument("--only", action="append", choices=GROUPS)
     parser.add_argument("--out", type=Path, default=RESULTS / f"pipeline-{datetime.now(UTC):%F}.json")
+    parser.add_argument("--note", default="", help="what is special about this run, for whoever reads its figures")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as directory:
         place = Path(directory)
@@ -63,6 +69,7 @@ def main() -> None:
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "scale": chosen.scale,
             "machine": read_facts(place),
+            "note": chosen.note,
             "figures": [],
         }
         for name in chosen.only or GROUPS:
@@ -138,6 +145,35 @@ def insert(place: Path, scale: Scale) -> Iterator[dict[str, object]]:
                 warm=30 if rows < 10_000 else 2, tidy=functools.partial(shutil.rmtree, plain),
             )  # fmt: skip
             yield {"work": "insert", "rows": rows, "must": 1.05 if rows < 10_000 else 1.02, **found}
+
+
+def parted(place: Path, scale: Scale) -> Iterator[dict[str, object]]:
+    """Against Spark's `repartition`, `partitionBy` and fsync of what it wrote: ten values, on both databases."""
+    with new_lake(place / "sqlite") as lake:
+        yield {**compare_parted(lake, place / "plain", scale), "database": "sqlite"}
+        with postgres.run_server(place / "pg") as dsn:
+            at = conninfo_to_dict(dsn)
+            url = f"postgresql://{at['user']}@/{at['dbname']}?host={at['host']}&port={at['port']}"
+            with connect(url, warehouse=str(place / "postgresql"), spark=lake.spark, service="off") as other:
+                yield {**compare_parted(other, place / "plain", scale), "database": "postgresql"}
+
+
+def compare_parted(lake: Lake, plain: Path, scale: Scale) -> dict[str, object]:
+    rows, pairs = scale.parted
+    df = frame(lake, rows).selectExpr("*", "concat('shop ', id % 10) AS shop")
+    lake.create_table("bench.sales", like=df, event_time="ts", partition_by=["shop"])
+    timings: list[Mapping[str, float]] = []
+
+    def write_plain() -> None:
+        df.repartition("shop").write.partitionBy("shop").option("compression", "zstd").parquet(str(plain))
+        sync_tree(plain)
+
+    def write_ours() -> None:
+        timings.append(lake.insert("bench.sales", df).timings)
+
+    found = compare(write_ours, write_plain, pairs, warm=3, tidy=functools.partial(shutil.rmtree, plain))
+    stages = {name: round(statistics.median(t[name] for t in timings[3:]) * 1e3, 1) for name in timings[-1]}
+    return {"work": "insert into ten partitions", "rows": rows, "must": 1.05, **found, "stages_ms": stages}
 
 
 def many(place: Path, scale: Scale) -> Iterator[dict[str, object]]:
@@ -251,6 +287,7 @@ def resident_mb() -> float:
 
 GROUPS: dict[str, Callable[[Path, Scale], Iterator[dict[str, object]]]] = {
     "insert": insert,
+    "parted": parted,
     "many": many,
     "read": read,
     "plan": plan,

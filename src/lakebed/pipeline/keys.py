@@ -58,10 +58,13 @@ class KeyPlan:
         """The key of a row whose columns have their physical names: never NULL."""
         parts = [f"coalesce(concat('v', lower(hex({_sql(transform, field)}))), 'n')" for transform, field in self.transforms]
         key = parts[0] if len(parts) == 1 else f"concat_ws('_', {', '.join(parts)})"
+        if not self._may_be_long():
+            return key
         names = ", ".join(transform.name for transform, _ in self.transforms)
         message = f"the partition values of {names} are longer than {_LONGEST // 2} bytes: partition by truncate or bucket instead"
-        too_long = f"CASE WHEN length(k) > {_LONGEST} THEN raise_error({literal(refusal(message))}) ELSE k END"
-        return let(key, "k", too_long) if self._may_be_long() else key
+        length = " + ".join(["-1", *(f"2 + 2 * {_octets(transform, field)}" for transform, field in self.transforms)])
+        # told from the values, not from the key: Spark compiles no function that could hold the key for a second use
+        return f"CASE WHEN {length} > {_LONGEST} THEN raise_error({literal(refusal(message))}) ELSE {key} END"
 
     def add_to(self, df: DataFrame) -> DataFrame:
         """`df` with its key column last; the others keep their metadata."""
@@ -142,6 +145,11 @@ def _sql(transform: Transform, field: Field) -> str:
             return f"CAST(pmod({_hash(column, kind)} & 2147483647, {transform.argument}) AS STRING)"
         case calendar:
             return f"CAST({_ordinal(calendar, column, kind)} AS STRING)"
+
+
+def _octets(transform: Transform, field: Field) -> str:
+    """How long the text of one transform is; of a bucket, which is costly to compute twice, how long it can be."""
+    return str(len(str(transform.argument - 1))) if transform.kind == "bucket" else f"coalesce(octet_length({_sql(transform, field)}), 0)"
 
 
 def _plain(column: str, kind: Primitive) -> str:
