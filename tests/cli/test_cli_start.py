@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 from shells import NAME, Shell, list_commands, run
 
+import lakebed
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 GROUPS = {name.split()[0] for name in list_commands() if " " in name}
 # Their answer is in the files, or comes from a process that moves them
 TOUCH_DATA = {
-    "demo", "serve", "explain", "adopt", "import-legacy", "files check", "files register", "compact run", "views materialize",
-    "views regenerate", "views merge", "views promote",
+    "demo", "serve", "adopt", "import-legacy", "files check", "files register", "compact run", "views materialize",
+    "views regenerate", "views merge", "views promote", "explain",
 }  # fmt: skip
 # One process runs them all, and tells which modules each of them brought
 WATCH = """
@@ -71,12 +73,19 @@ def test_what_moves_data_in_this_process_starts_no_java(local_shell: Shell) -> N
     """They know of Spark, and start it only for what one machine cannot hold."""
     look = WATCH.replace("print(json", "import pyspark\nassert pyspark.SparkContext._gateway is None\nprint(json")
     words = [["compact", "run", NAME, *local_shell.options], ["views", "merge", NAME, *local_shell.options]]
+    words += [["explain", f"SELECT * FROM {name} WHERE id = 7", *local_shell.options] for name in (NAME, f"{NAME}x")]
 
     done = subprocess.run(
         [sys.executable, "-c", look.format(paths=sys.path), json.dumps(words)], capture_output=True, text=True, check=False
     )
 
     assert done.returncode == 0, done.stderr
+
+
+def test_the_version_and_short_help_are_there() -> None:
+    assert run("--version").output == f"lakebed {lakebed.__version__}\n"
+    assert run("-h").output == run("--help").output
+    assert run("tables", "list", "-h").output == run("tables", "list", "--help").output
 
 
 @pytest.mark.parametrize("module", ["psycopg", "pyarrow", "sqlalchemy", "pydantic", "rich._emoji_codes"])

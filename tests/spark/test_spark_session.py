@@ -74,3 +74,48 @@ def test_an_old_java_is_told_by_its_version(tmp_path: Path) -> None:
     said = ask({"JAVA_HOME": str(tmp_path)})
 
     assert f"Spark needs Java 17 or newer, {java} is 11" in said
+
+
+TALK = """
+import sys
+from lakebed.core.errors import SparkRefusedError
+from lakebed.lake import connect
+
+def speak(_):
+    print("a worker speaks", file=sys.stderr)
+
+with connect("sqlite:///lake.db", warehouse="warehouse", service="off", spark_options={options!r}) as lake:
+    lake.create_table("shop.orders", like=lake.spark.sql("SELECT 1L AS id"))
+    lake.insert("shop.orders", lake.spark.sql("SELECT id FROM range(10)"))
+    try:
+        lake.sql("SELECT idd FROM shop.orders")
+    except SparkRefusedError:
+        lake.spark.sparkContext.parallelize([1], 1).foreach(speak)
+"""
+
+
+def listen(directory: Path, options: dict[str, str]) -> list[str]:
+    """The lines of standard error."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
+    done = subprocess.run(
+        [sys.executable, "-c", TALK.format(options=options)],
+        cwd=directory,
+        env=own,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+    )
+    return done.stderr.splitlines()
+
+
+def test_spark_starts_without_a_word_of_its_own(tmp_path: Path) -> None:
+    assert listen(tmp_path, {}) == ["a worker speaks"]
+
+
+def test_who_asks_for_the_lines_of_spark_gets_them(tmp_path: Path) -> None:
+    lines = listen(tmp_path, {"spark.log.level": "WARN"})
+
+    assert any("Using Spark's default log4j profile" in line for line in lines)
+    assert any("SQLQueryContextLogger" in line for line in lines)
+    assert "a worker speaks" in lines

@@ -126,8 +126,17 @@ def test_explain_counts_each_file_under_one_reason(shop: Lake) -> None:
     assert (scan.rows, scan.first_event, scan.last_event) == (4, START, START + timedelta(days=5, hours=18))
     assert scan.conditions == ("ts in [2026-01-03T00:00:00Z, ...]", "id in [..., 399]", "name in ['n2-1', 'n2-1']")
     assert str(scan).startswith("shop.orders: 1 of 6 files, 4 rows, ")
+    assert scan.reasons[0] == "ts in [2026-01-03T00:00:00Z, ...] leaves out 2 of 6 files"
     (read_scan,) = explain_read(shop.context, "shop.orders", begin=START, end=START + timedelta(days=1), where="id < 400").scans
     assert (read_scan.files, read_scan.pruned_by_event_time) == (1, 5)
+
+
+def test_explain_names_no_reason_that_left_out_nothing(shop: Lake) -> None:
+    (idle,) = explain(shop.context, "SELECT * FROM shop.orders WHERE id >= 0 AND length(name) > 1").scans
+    (bare,) = explain(shop.context, "SELECT * FROM shop.orders").scans
+
+    assert (idle.files, idle.reasons) == (6, ("id in [0, ...] leaves out 0 of 6 files",))
+    assert bare.reasons == ("no condition of the query can leave out a file",)
 
 
 def test_a_join_sees_both_tables_at_one_instant(shop: Lake) -> None:
@@ -189,7 +198,7 @@ def test_what_cannot_be_run_is_refused_with_a_sentence(shop: Lake) -> None:
     for text, error, message in REFUSED:
         with pytest.raises(error, match=message):
             sql(shop.context, text)
-    with pytest.raises(InvalidValueError, match="aware datetime"):
+    with pytest.raises(InvalidValueError, match="can only go back to a time"):
         sql(shop.context, "SELECT * FROM shop.orders", as_of=3)  # type: ignore[arg-type]
     with pytest.raises(InvalidRangeError, match="no time zone"):
         sql(shop.context, "SELECT * FROM shop.orders", as_of=datetime(2026, 1, 1))  # noqa: DTZ001 - what is refused

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from lakebed import __version__
 from lakebed.cli.adopting import adopt, import_legacy
 from lakebed.cli.astha import astha
 from lakebed.cli.files import files
@@ -17,7 +20,28 @@ from lakebed.cli.tables import tables
 from lakebed.cli.upkeep import clean, compaction
 from lakebed.cli.views import views
 
-app = typer.Typer(help="Lakebed: the ground truth under a Spark lake.", no_args_is_help=True, pretty_exceptions_enable=False)
+
+def print_version(value: bool) -> None:  # noqa: FBT001 - as typer calls it
+    if value:
+        typer.echo(f"lakebed {__version__}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    help="Lakebed: the ground truth under a Spark lake.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def lakebed(
+    *, version: Annotated[bool, typer.Option("--version", callback=print_version, is_eager=True, help="print the version and exit")] = False
+) -> None:
+    """Lakebed: the ground truth under a Spark lake."""
+
+
 app.command()(init)
 app.command()(demo)
 app.command()(migrate)

@@ -77,7 +77,8 @@ def explain(
         return
     print_table(_SCANS, scans, empty="the query reads no table of the lake")
     for scan in found.scans:
-        out().print(f"{scan.table}: pruned by {', '.join(scan.conditions) or 'nothing'}", markup=False)
+        for reason in scan.reasons:
+            out().print(f"{scan.table}: {reason}", markup=False)
 
 
 def _find_metadata(lake: Lake, table: str) -> str:

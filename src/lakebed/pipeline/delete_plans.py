@@ -15,7 +15,7 @@ from lakebed.pipeline.filters import find_filter, parse_where
 from lakebed.pipeline.frames import FILE, frame_of, frame_with_files
 from lakebed.pipeline.interrupts import interruptible
 from lakebed.pipeline.moments import freeze
-from lakebed.pipeline.read import Ask, question_of, require_in, session_zone
+from lakebed.pipeline.read import Ask, question_of, require_in
 from lakebed.registry.lake_tables import list_versions
 from lakebed.registry.plans import read_plan
 from lakebed.registry.victims import list_holders
@@ -93,7 +93,7 @@ class _Candidates:
 
 def plan_delete(context: Context, name: TableName, where: str, *, instance: str | None) -> DeletePlan:
     """Nothing is changed. The caller holds a lease, so that what is planned can be read. The present means this moment."""
-    zone = session_zone(context)
+    zone = context.source.zone
     context.lease.hold([context.registry.require_table_id(name)])
     with context.registry.read() as reader:
         table = require_in(reader, context, name)

@@ -11,7 +11,7 @@ from lakebed.core.times import Time, from_micros, show
 from lakebed.core.types import Primitive
 from lakebed.pipeline.filters import Filter, find_filter
 from lakebed.pipeline.queries import parse_query
-from lakebed.pipeline.read import Ask, Window, question_of, require_in, session_zone
+from lakebed.pipeline.read import Ask, Window, find_paths, question_of, require_in
 from lakebed.pipeline.sql import asks_of
 from lakebed.registry.plans import count_files, find_event_range
 
@@ -39,13 +39,22 @@ class TableScan:
     pruned_by_event_time: int
     pruned_by_partition: int
     pruned_by_statistics: int
-    conditions: tuple[str, ...]  # what was used for pruning, one per column and comparison
+    conditions: tuple[str, ...]  # what can be compared with what is known of files, one per column and comparison
+    pruned_by_condition: tuple[int, ...]  # files that each condition alone leaves out; several may leave out the same file
     first_event: datetime | None  # of the whole table as it is now
     last_event: datetime | None
 
     @property
     def pruned(self) -> int:
         return self.files_in_table - self.files
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """One sentence per condition, so that one that left out nothing is not taken for a reason."""
+        if not self.conditions:
+            return ("no condition of the query can leave out a file",)
+        pairs = zip(self.conditions, self.pruned_by_condition, strict=True)
+        return tuple(f"{condition} leaves out {count} of {self.files_in_table} files" for condition, count in pairs)
 
     def __str__(self) -> str:
         reasons = f"event time {self.pruned_by_event_time}, partition {self.pruned_by_partition}, statistics {self.pruned_by_statistics}"
@@ -64,9 +73,12 @@ class Explanation:
 
 
 def explain(context: Context, text: str, *, as_of: Time | None = None) -> Explanation:
-    """What `sql` of the same text would read. Functions in it are not called."""
+    """What `sql` of the same text would read. No function in it is called.
+
+    Spark is not started: tables of its catalog are found by a session that runs already.
+    """
     query = parse_query(text)
-    asks = [ask for _, ask in asks_of(context, query, as_of)]
+    asks = [ask for _, ask in asks_of(context, query, as_of, in_catalog=False)]
     return Explanation(text=text, scans=_scan_all(context, asks))
 
 
@@ -81,7 +93,7 @@ def explain_read(
     instance: str | None = None,
 ) -> Explanation:
     """What `read` with the same arguments would read."""
-    window, zone = Window.of(begin, end), session_zone(context)
+    window, zone = Window.of(begin, end), context.source.zone
 
     def find(table: LakeTable) -> Filter:
         return window.conditions(table) & (Filter() if where is None else find_filter(where, table.schema, zone))
@@ -104,6 +116,10 @@ def _scan(reader: Reader, ask: Ask, table: LakeTable) -> TableScan:
             reader, ask.name, ranges=used.ranges, nulls=used.nulls, partition_paths=paths, instance=ask.instance, as_of=question.as_of
         )
 
+    def prune(condition: Condition) -> int:
+        alone = Filter(conditions=(condition,))
+        return every.files - count(alone, find_paths(reader, question.table, alone, question.as_of)).files
+
     every, in_time = count(Filter(), None), count(timed, None)
     in_place, left = count(timed, question.partition_paths), count(question.used, question.partition_paths)
     events = find_event_range(reader, table.table_id)
@@ -117,6 +133,7 @@ def _scan(reader: Reader, ask: Ask, table: LakeTable) -> TableScan:
         pruned_by_partition=in_time.files - in_place.files,
         pruned_by_statistics=in_place.files - left.files,
         conditions=tuple(map(_show, question.used.conditions)),
+        pruned_by_condition=tuple(map(prune, question.used.conditions)),
         first_event=None if events is None else from_micros(events[0]),
         last_event=None if events is None else from_micros(events[1]),
     )

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from lakebed.core.errors import InvalidValueError, TableNotFoundError
 from lakebed.core.names import TableName, require_instance
-from lakebed.core.predicates import DAY_US, Condition, Zone
+from lakebed.core.predicates import DAY_US, Condition
 from lakebed.core.times import MAX_MICROS, Time, TimeRange, from_micros, show, to_micros
 from lakebed.core.transforms import resolve_transforms
 from lakebed.core.types import Primitive
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_ZONE = "spark.sql.session.timeZone"
 _ATTEMPTS = 5
 
 
@@ -87,7 +86,7 @@ def read(  # noqa: PLR0913 - one keyword per choice
     An earlier state has the columns that served then, unless `with_current_columns`; `where` and `columns` name those. The files stay in the warehouse until this process lets go of its lease (`context.lease`).
     """
     window = Window.of(begin, end)
-    zone = session_zone(context) if where is not None else None
+    zone = context.source.zone if where is not None else None
 
     def find(table: LakeTable) -> Filter:
         timed = window.conditions(table)
@@ -108,11 +107,6 @@ def read(  # noqa: PLR0913 - one keyword per choice
 def frame_of_planned(context: Context, planned: Planned) -> DataFrame:
     """All rows of the planned files, partial results of a view set combined."""
     return combine_partials(context, planned.table, frame_of(context, planned.table.schema, planned.plan.paths))
-
-
-def session_zone(context: Context) -> Zone:
-    """What a time without a zone means to this session."""
-    return Zone.parse(str(context.spark.conf.get(_ZONE)))
 
 
 def plan_all(context: Context, asks: Sequence[Ask]) -> list[Planned]:
@@ -153,10 +147,10 @@ def question_of(reader: Reader, ask: Ask, table: LakeTable) -> Question:
     # a plain table reads the files of its earlier versions, a view set does not
     then = table if ask.with_current_columns and table.row.kind == "table" else moment.table
     used = _usable(then, ask.find(then))
-    return Question(table=then, used=used, as_of=moment.at, partition_paths=_find_paths(reader, then, used, moment.at))
+    return Question(table=then, used=used, as_of=moment.at, partition_paths=find_paths(reader, then, used, moment.at))
 
 
-def _find_paths(reader: Reader, table: LakeTable, used: Filter, as_of: AsOf | None) -> list[str] | None:
+def find_paths(reader: Reader, table: LakeTable, used: Filter, as_of: AsOf | None) -> list[str] | None:
     """The partition paths left by the conditions; None when the table has no such or all are left."""
     if not used.conditions:
         return None

@@ -17,8 +17,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakebed.core.errors import SessionRefusedError
+from lakebed.core.predicates import Zone
 from lakebed.pipeline.faults import SPARK_ERRORS, translate
 from lakebed.pipeline.function_workers import worker_environment
+from lakebed.pipeline.quiet import LOG_LEVEL, start_quietly
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,10 +34,11 @@ NEEDED = {
     "spark.sql.parquet.fieldId.write.enabled": "true",
     "spark.sql.caseSensitive": "false",  # columns are told apart without regard to case
 }
+_ZONE = "spark.sql.session.timeZone"
 _SQL = {
     **NEEDED,
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",  # explicit paths are known to exist: no listing job
-    "spark.sql.session.timeZone": "UTC",
+    _ZONE: "UTC",
 }
 _LOCAL = {
     "spark.master": "local[*]",
@@ -43,6 +46,7 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    LOG_LEVEL: "ERROR",
 }
 _OLDEST_SPARK = (4, 1)
 _OLDEST_JAVA = 17
@@ -70,14 +74,29 @@ class SparkSource:
                 self._ready = session
             return self._ready
 
+    @property
+    def zone(self) -> Zone:
+        """What a time without a zone means to the session, also to one that has not started; nothing starts for it."""
+        if self.is_there:
+            return Zone.parse(str(self.spark.conf.get(_ZONE)))
+        return Zone.parse(self._options.get(_ZONE, _SQL[_ZONE]))
+
+    @property
+    def is_there(self) -> bool:
+        """Whether asking for the session starts nothing."""
+        return self._ready is not None or self._given is not None
+
     def _build(self) -> SparkSession:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         is_remote = "spark.remote" in self._options or "SPARK_REMOTE" in os.environ
-        builder = SparkSession.builder.appName("lakebed")
-        for key, value in {**({} if is_remote else _LOCAL), **_SQL, **self._options}.items():
-            builder = builder.config(key, value)
+        options = {**({} if is_remote else _LOCAL), **_SQL, **self._options}
         try:
             with worker_environment(*self._serves) if self._serves is not None else nullcontext():
+                if not is_remote and LOG_LEVEL not in self._options:
+                    start_quietly(options)
+                builder = SparkSession.builder.appName("lakebed")
+                for key, value in options.items():
+                    builder = builder.config(key, value)
                 return builder.getOrCreate()
         except SPARK_ERRORS as exc:
             raise SessionRefusedError(_why_not(exc)) from exc

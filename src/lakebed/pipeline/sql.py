@@ -12,7 +12,7 @@ from lakebed.pipeline.faults import spark_translated
 from lakebed.pipeline.filters import Filter
 from lakebed.pipeline.function_answers import answer, bind_arguments, find_function
 from lakebed.pipeline.queries import find_conditions, parse_query, rewrite
-from lakebed.pipeline.read import Ask, frame_of_planned, plan_all, session_zone
+from lakebed.pipeline.read import Ask, frame_of_planned, plan_all
 from lakebed.registry.lake_tables import list_tables
 
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ def sql(context: Context, text: str, *, as_of: Time | None = None) -> DataFrame:
         return context.spark.sql(rewrite(query, keys), None, **{keys[place]: frame for place, frame in frames.items()})
 
 
-def asks_of(context: Context, query: Query, as_of: Time | None) -> list[tuple[Mention, Ask]]:
-    """What the query wants of each lake table it names, once per place."""
-    ours = [mention for mention in query.mentions if _is_ours(context, mention.name)]
-    zone = session_zone(context) if ours else None
+def asks_of(context: Context, query: Query, as_of: Time | None, *, in_catalog: bool) -> list[tuple[Mention, Ask]]:
+    """What the query wants of each lake table it names, once per place. `in_catalog`: start Spark to look for others in its catalog."""
+    ours = [mention for mention in query.mentions if _is_ours(context, mention.name, in_catalog=in_catalog)]
+    zone = context.source.zone if ours else None
     return [(mention, Ask(name=mention.name, find=_finder(query, mention, zone), as_of=as_of)) for mention in ours]
 
 
@@ -63,7 +63,7 @@ def resolve_function(context: Context, call: Call) -> DataFrame | None:
 
 
 def _table_frames(context: Context, query: Query, as_of: Time | None) -> dict[Place, DataFrame]:
-    asked = asks_of(context, query, as_of)
+    asked = asks_of(context, query, as_of, in_catalog=True)
     if not asked:
         return {}
     planned = plan_all(context, [ask for _, ask in asked])
@@ -79,11 +79,11 @@ def _finder(query: Query, mention: Mention, zone: Zone | None) -> Callable[[Lake
     return lambda table: Filter() if zone is None else find_conditions(query, mention, table.schema, zone)
 
 
-def _is_ours(context: Context, name: TableName) -> bool:
+def _is_ours(context: Context, name: TableName, *, in_catalog: bool) -> bool:
     """Whether it is a lake table; one that is nowhere is refused with the names that are near."""
     if context.registry.find_table_id(name) is not None:
         return True
-    if context.spark.catalog.tableExists(f"{quote(name.database)}.{quote(name.name)}"):
+    if (in_catalog or context.source.is_there) and context.spark.catalog.tableExists(f"{quote(name.database)}.{quote(name.name)}"):
         return False
     known = [f"{row.database}.{row.name}" for row in list_tables(context.registry)]
     raise TableNotFoundError(str(name), near=list_near(str(name), known))
