@@ -4,6 +4,7 @@
     .venv/bin/python bench/service.py --only pace --scale small
 
 pace: small inserts at a fixed rate, both databases: how long until each is in a snapshot, and how many commits that took.
+together: inserts that wait for their snapshot, from one thread and from eight: how long each takes, and how many share a group and a commit.
 beside: Spark inserts with the publisher running beside the same inserts without, in interleaved pairs.
 """
 
@@ -14,6 +15,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -40,27 +42,29 @@ SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("ts", pa.timestamp("us"
 class Scale:
     seconds: int
     pairs: int
+    waiting: int  # inserts of each thread that waits
     rate: int = 50
 
 
-SCALES = {"full": Scale(seconds=60, pairs=40), "small": Scale(seconds=5, pairs=6)}
+SCALES = {"full": Scale(seconds=60, pairs=40, waiting=100), "small": Scale(seconds=5, pairs=6, waiting=15)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", choices=SCALES, default="full")
-    parser.add_argument("--only", action="append", choices=["pace", "beside"])
+    parser.add_argument("--only", action="append", choices=["pace", "together", "beside"])
     parser.add_argument("--out", type=Path, default=RESULTS / f"service-{datetime.now(UTC):%F}.json")
     chosen = parser.parse_args()
     scale, figures = SCALES[chosen.scale], []
     with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as directory:
         place = Path(directory)
-        if "pace" in (chosen.only or ["pace"]):
-            figures.append(measure_pace(f"sqlite:///{place}/pace.db", place / "sqlite", scale) | {"database": "sqlite"})
-            with postgres.run_server(place / "pg") as dsn:
-                at = conninfo_to_dict(dsn)
-                url = f"postgresql://{at['user']}@/{at['dbname']}?host={at['host']}&port={at['port']}"
-                figures.append(measure_pace(url, place / "postgres", scale) | {"database": "postgresql"})
+        for name, measure in (("pace", measure_pace), ("together", measure_together)):
+            if name in (chosen.only or [name]):
+                figures.append(measure(f"sqlite:///{place}/{name}.db", place / f"sqlite-{name}", scale) | {"database": "sqlite"})
+                with postgres.run_server(place / f"pg-{name}") as dsn:
+                    at = conninfo_to_dict(dsn)
+                    url = f"postgresql://{at['user']}@/{at['dbname']}?host={at['host']}&port={at['port']}"
+                    figures.append(measure(url, place / f"postgres-{name}", scale) | {"database": "postgresql"})
         if "beside" in (chosen.only or ["beside"]):
             figures.append(measure_beside(place / "beside", scale))
         facts = read_facts(place)
@@ -89,6 +93,45 @@ def measure_pace(url: str, warehouse: Path, scale: Scale) -> dict[str, Any]:
         "lag_max_s": round(max(lags), 3),
         "must": {"lag_max_s": 2.0, "inserts_per_commit": 5.0},
         "reached": max(lags) <= 2.0 and inserts / commits >= 5.0,
+    }
+
+
+def measure_together(url: str, warehouse: Path, scale: Scale) -> dict[str, Any]:
+    with connect(url, warehouse=str(warehouse), service="auto") as lake:
+        lake.create_table(str(EVENTS), SCHEMA, event_time="ts")
+        insert_file(lake, 0)
+        lake.snapshot(str(EVENTS))
+        return {
+            "work": "inserts that wait for their snapshot",
+            "alone": insert_and_wait(lake, threads=1, inserts=scale.waiting),
+            "eight": insert_and_wait(lake, threads=8, inserts=scale.waiting),
+        }
+
+
+def insert_and_wait(lake: Lake, *, threads: int, inserts: int) -> dict[str, Any]:
+    table_id = lake.registry.require_table_id(EVENTS)
+
+    def insert(number: int) -> float:
+        began = time.perf_counter()
+        first = insert_file(lake, number)
+        assert lake.context.commits.wait(table_id, range(first, first + 1)) is not None
+        return time.perf_counter() - began
+
+    count = "SELECT last_group, (SELECT count(*) FROM table_snapshots WHERE table_id = :id) FROM tables WHERE id = :id"
+    (before,) = lake.registry.query(count, {"id": table_id})
+    began = time.perf_counter()
+    with ThreadPoolExecutor(threads) as pool:
+        seconds = list(pool.map(insert, range(1, inserts * threads + 1)))
+    took = time.perf_counter() - began
+    (after,) = lake.registry.query(count, {"id": table_id})
+    return {
+        "threads": threads,
+        "inserts": len(seconds),
+        "inserts_per_s": round(len(seconds) / took, 1),
+        "p50_s": round(statistics.median(seconds), 4),
+        "max_s": round(max(seconds), 4),
+        "inserts_per_group": round(len(seconds) / (after[0] - before[0]), 2),
+        "inserts_per_commit": round(len(seconds) / (after[1] - before[1]), 2),
     }
 
 

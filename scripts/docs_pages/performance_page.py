@@ -175,9 +175,23 @@ def _service(figures: list[dict[str, Any]]) -> list[str]:
         for one in figures
         if "lag_p50_s" in one
     ]
+    together = [
+        (
+            f"{one['work']}, {part['threads']} at once",
+            one["database"],
+            part["inserts_per_s"],
+            f"{1000 * part['p50_s']:.0f} ms",
+            part["inserts_per_group"],
+            part["inserts_per_commit"],
+        )
+        for one in figures
+        if "alone" in one
+        for part in (one["alone"], one["eight"])
+    ]
     costs = [(one["work"], one["ratio"], one["must"], _reached(one["reached"])) for one in figures if "published_ms" in one]
     return [
         *table(("load", "database", "half are in a snapshot after", "the last after", "inserts per commit", "aim, at most", ""), rates),
+        *table(("load", "database", "inserts a second", "half take", "inserts per group", "inserts per commit"), together),
         *table(("work", "ratio", "aim, at most", ""), costs),
     ]
 

@@ -9,14 +9,14 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
-from lakebed.registry.sealing import require_group
-from lakebed.registry.waiting import Committed, wait_for_group
+from lakebed.registry.waiting import outlast, wait_for_files, wait_for_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakebed.compaction import Engines
     from lakebed.registry.engine import Registry
+    from lakebed.registry.waiting import Committed
     from lakebed.service import Service, ServiceOptions, Upkeep
     from lakebed.storage.access import Storage
 
@@ -84,16 +84,19 @@ class Embedded:
         return self._service
 
     def wait(self, table_id: int, file_ids: range, *, timeout_s: float | None = None) -> Committed | None:
-        if (group := require_group(self._registry, table_id, file_ids)) is None:
-            return None
-        return Committed(group=group, snapshot_id=self.wait_for_group(table_id, group, timeout_s=timeout_s))
+        return wait_for_files(self._registry, self, table_id, file_ids, timeout_s=self._limit(timeout_s))
 
     def wait_for_group(self, table_id: int, group: int, *, timeout_s: float | None = None) -> int | None:
-        limit = self._timeout_s if timeout_s is None else timeout_s
-        service = self.require_service()
-        if service is None:
-            return wait_for_group(self._registry, table_id, group, timeout_s=limit)
-        return service.wait_for_group(table_id, group, timeout_s=limit)
+        def wait(left_s: float) -> int | None:
+            service = self.require_service()
+            if service is None:
+                return wait_for_group(self._registry, table_id, group, timeout_s=left_s)
+            return service.wait_for_group(table_id, group, timeout_s=left_s)
+
+        return outlast(wait, table_id, timeout_s=self._limit(timeout_s))
+
+    def _limit(self, timeout_s: float | None) -> float:
+        return self._timeout_s if timeout_s is None else timeout_s
 
     def close(self) -> None:
         """Let what is committed reach Iceberg, for a few seconds at most; the journal keeps the rest for the next process."""

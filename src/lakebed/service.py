@@ -87,13 +87,18 @@ class Service:
     ) -> None:
         self._registry, self._storage, self.role = registry, storage, role
         self.owner = make_owner(role)
+        self.orchestrator = MetadataOrchestrator(registry)
         self.metrics = Metrics(
-            registry, status=self.status, compactor=self._measure_compactor, runner=lambda: self.runner, threads=lambda: self.threads
+            registry,
+            status=self.status,
+            compactor=self._measure_compactor,
+            runner=lambda: self.runner,
+            threads=lambda: self.threads,
+            waiters=lambda: self.orchestrator.waiting,
         )
         self.runner = None if upkeep is None else self._make_runner(upkeep, engines)
         self._catalog = open_catalog(registry, storage)
         self.snapshotter = Snapshotter(registry, expires=role == "full")
-        self.orchestrator = MetadataOrchestrator(registry)
         committer = self._committer = Committer(registry, storage, self._catalog, lease=lambda: self.astha.lease)
         components: dict[Component, Subscriber[Any]] = {
             Component.ICEBERG_UPDATER: IcebergUpdater(registry, committer, on_commit=self.metrics.note_commit),

@@ -11,10 +11,14 @@ from deliveries import Delivery
 from builders import ORDERS, fake_file, make_table, publish, seal_pending, within
 from lakebed.components.metadata_orchestrator import MetadataOrchestrator
 from lakebed.core.errors import CommitTimeoutError
-from lakebed.core.events import SUBSCRIPTIONS, Component
+from lakebed.core.events import SUBSCRIPTIONS, Component, Operation, RegistryTable
+from lakebed.core.rows import TableFiles, Tables
 from lakebed.registry.groups import set_committed_group
+from lakebed.registry.journal import read_changes
 from lakebed.registry.leases import acquire_lease
-from lakebed.registry.waiting import wait_for_group
+from lakebed.registry.sealing import read_mark
+from lakebed.registry.waiting import RegistryCommits, wait_for_group
+from serving import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +40,10 @@ def start(registry: Registry, table: LakeTable) -> tuple[MetadataOrchestrator, D
     return orchestrator, Delivery(registry, orchestrator, Component.METADATA_ORCHESTRATOR, table.table_id)
 
 
+def groups_of(registry: Registry) -> list[int | None]:
+    return [row[0] for row in registry.query("SELECT added_group FROM table_files ORDER BY id")]
+
+
 def commit(registry: Registry, group: int, snapshot_id: int) -> None:
     within(registry, lambda tx: set_committed_group(tx, ORDERS, group, snapshot_id=snapshot_id))
 
@@ -55,10 +63,11 @@ def test_an_event_ends_the_wait_of_another_thread(registry: Registry, table: Lak
     found: list[int | None] = []
     waiter = threading.Thread(target=lambda: found.append(orchestrator.wait_for_group(table.table_id, 1, timeout_s=30)))
     waiter.start()
+    wait_until(lambda: orchestrator.waiting == 1)
     commit(registry, 1, 78)
     lane.deliver()
     waiter.join(30)
-    assert found == [78]
+    assert (found, orchestrator.waiting) == ([78], 0)
 
 
 def test_a_wait_that_is_too_long_names_who_publishes(registry: Registry, table: LakeTable) -> None:
@@ -84,3 +93,49 @@ def test_a_process_without_components_waits_for_another_that_commits(
 def test_a_process_without_components_is_told_that_nobody_publishes(registry: Registry, table: LakeTable) -> None:
     with pytest.raises(CommitTimeoutError, match="no process publishes"):
         wait_for_group(registry, table.table_id, 1, timeout_s=0.01)
+
+
+def test_files_that_wait_while_a_commit_is_under_way_share_one_group(registry: Registry, table: LakeTable) -> None:
+    """Group 1 waits for its commit; what comes meanwhile is sealed together when that commit has ended, by whoever looks first."""
+    commits = RegistryCommits(registry, timeout_s=0)
+    later = [publish(registry, table, fake_file(number)).file_ids for number in (2, 3, 4)]
+
+    for file_ids in later:
+        with pytest.raises(CommitTimeoutError, match="stands at group 0 and not at 1"):
+            commits.wait(table.table_id, file_ids)
+    assert groups_of(registry) == [1, None, None, None]
+
+    commit(registry, 1, 80)
+    with pytest.raises(CommitTimeoutError, match="stands at group 1 and not at 2"):
+        commits.wait(table.table_id, later[2])
+    assert groups_of(registry) == [1, 2, 2, 2]
+
+    commit(registry, 2, 81)
+    assert {done and (done.group, done.snapshot_id) for done in (commits.wait(table.table_id, file_ids) for file_ids in later)} == {(2, 81)}
+
+
+def test_a_file_that_comes_while_nothing_is_under_way_is_sealed_at_once(registry: Registry, table: LakeTable) -> None:
+    commit(registry, 1, 80)
+    done = publish(registry, table, fake_file(2))
+
+    with pytest.raises(CommitTimeoutError):
+        RegistryCommits(registry, timeout_s=0).wait(table.table_id, done.file_ids)
+
+    assert groups_of(registry) == [1, 2]
+
+
+def test_what_a_wait_writes_to_the_registry_is_an_event_for_those_who_carry_it_out(registry: Registry, table: LakeTable) -> None:
+    commit(registry, 1, 80)
+    done = publish(registry, table, fake_file(2))
+    with registry.read() as reader:
+        before = read_mark(reader, table.table_id)
+
+    with pytest.raises(CommitTimeoutError):
+        RegistryCommits(registry, timeout_s=0).wait(table.table_id, done.file_ids)
+
+    events = read_changes(registry, table.table_id, after=before)
+    sealed = [event.data.added_group for event in events if isinstance(event.data, TableFiles) and event.operation is Operation.UPDATE]
+    counted = [event.data.last_group for event in events if isinstance(event.data, Tables)]
+    assert (sealed, counted[-1]) == ([2], 2)
+    assert RegistryTable.TABLE_FILES in SUBSCRIPTIONS[Component.ICEBERG_UPDATER]
+    assert RegistryTable.TABLES in SUBSCRIPTIONS[Component.METADATA_ORCHESTRATOR]

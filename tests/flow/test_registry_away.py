@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from builders import ORDERS, arrow_rows, count, make_table, recover_writers, stepped_lake, write_partition, writing_path
-from lakebed.core.errors import LakebedError, OutcomeUnknownError, RegistryLockedError, RegistryUnavailableError
+from builders import ORDERS, arrow_rows, count, make_table, recover_writers, stepped_lake, within, write_partition, writing_path
+from lakebed.core.errors import CommitTimeoutError, LakebedError, OutcomeUnknownError, RegistryLockedError, RegistryUnavailableError
 from lakebed.lake import connect
+from lakebed.registry.groups import set_committed_group
 from lakebed.testing import Steps
 from poolers import breaking_line
+from serving import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +29,10 @@ if TYPE_CHECKING:
 
 def files_of(lake: Lake) -> list[Path]:
     return list(Path(lake.storage.paths.root).rglob("*.parquet"))
+
+
+def is_asking_again(caplog: pytest.LogCaptureFixture) -> bool:
+    return any("waiting for Iceberg goes on" in record.getMessage() for record in caplog.records)
 
 
 def publish_after(lake: Lake, then: Callable[[], object]) -> None:
@@ -156,3 +163,55 @@ def test_an_unknown_outcome_of_another_write_does_not_keep_the_files(lake: Lake)
     assert files_of(lake) == []
     assert count(lake.registry, "operations", "state = 'rolled_back'") == 1
     assert lake.check().clean
+
+
+def test_a_wait_for_iceberg_goes_on_while_the_registry_is_locked(
+    url: str, registry: Registry, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The rows are registered: an error of the registry would look like a failed insert."""
+    caplog.set_level("INFO", "lakebed")
+    make_table(registry)
+    with connect(url, warehouse=str(tmp_path / "warehouse"), timeout_s=0.2, service="off") as lake, ThreadPoolExecutor(1) as pool:
+        done = write_partition(lake, 1)
+        with registry.write([ORDERS]):
+            waiting = pool.submit(lake.context.commits.wait, done.table_id, done.file_ids, timeout_s=60)
+            wait_until(lambda: is_asking_again(caplog))
+        wait_until(lambda: count(registry, "tables", "last_group = 1") == 1)
+        within(registry, lambda tx: set_committed_group(tx, ORDERS, 1, snapshot_id=77))
+
+        committed = waiting.result(60)
+        assert committed is not None
+        assert committed.snapshot_id == 77
+
+
+def test_a_wait_that_the_registry_never_answers_says_that_the_rows_are_there(url: str, registry: Registry, tmp_path: Path) -> None:
+    make_table(registry)
+    with connect(url, warehouse=str(tmp_path / "warehouse"), timeout_s=0.1, service="off") as lake:
+        done = write_partition(lake, 1)
+        with (
+            registry.write([ORDERS]),
+            pytest.raises(CommitTimeoutError, match=r"rows are registered.*registry_locked.*do not insert again") as caught,
+        ):
+            lake.context.commits.wait(done.table_id, done.file_ids, timeout_s=0.3)
+        assert isinstance(caught.value.__cause__, RegistryLockedError)
+
+
+@pytest.mark.parametrize("kind", ["postgresql"])
+def test_a_wait_for_iceberg_goes_on_while_the_connections_are_cut(
+    databases: Databases, url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "lakebed")
+    place = str(tmp_path / "warehouse")
+    with breaking_line(databases.directory, url) as line, connect(line.url, warehouse=place, service="off") as lake:
+        make_table(lake.registry)
+        done = write_partition(lake, 1)
+        with ThreadPoolExecutor(1) as pool:
+            line.break_now()
+            waiting = pool.submit(lake.context.commits.wait, done.table_id, done.file_ids, timeout_s=60)
+            wait_until(lambda: is_asking_again(caplog))
+            line.mend()
+            with connect(url, warehouse=place, service="auto") as publishing:
+                snapshot_id = publishing.snapshot(str(ORDERS))
+                committed = waiting.result(60)
+        assert committed is not None
+        assert committed.snapshot_id == snapshot_id

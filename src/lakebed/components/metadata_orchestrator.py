@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
@@ -15,6 +16,8 @@ from lakebed.registry.sealing import read_mark
 from lakebed.registry.waiting import find_committed, timed_out
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lakebed.core.events import Event, RegistryTable
     from lakebed.registry.engine import Registry
 
@@ -28,6 +31,7 @@ class MetadataOrchestrator:
         self._registry = registry
         self._rows: dict[int, Tables] = {}
         self._changed = threading.Condition()
+        self._waiting = 0
 
     def get_subscribed_tables(self) -> frozenset[RegistryTable]:
         return SUBSCRIPTIONS[Component.METADATA_ORCHESTRATOR]
@@ -51,8 +55,27 @@ class MetadataOrchestrator:
             case unreachable:
                 assert_never(unreachable)
 
+    @property
+    def waiting(self) -> int:
+        """How many threads of this process wait for a commit."""
+        return self._waiting
+
     def wait_for_group(self, table_id: int, group: int, *, timeout_s: float) -> int | None:
         """The snapshot that holds `group` or a later one; a typed timeout names who publishes."""
+        with self._counted():
+            return self._wait_for_group(table_id, group, timeout_s=timeout_s)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._changed:
+            self._waiting += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._waiting -= 1
+
+    def _wait_for_group(self, table_id: int, group: int, *, timeout_s: float) -> int | None:
         deadline = time.monotonic() + timeout_s
         while True:
             known = self._rows.get(table_id)

@@ -47,6 +47,7 @@ SILENCES = _counter("silences", "Calls that were not answered in time", "compone
 OPEN_LETTERS = _gauge("dead_letters_open", "Changes that were given up and not made good by a refresh yet", "component")
 
 COMMIT_SECONDS = Metric(name="lakebed_commit_seconds", kind="histogram", help="How long an Iceberg commit took, from look to record")
+WAITING = _gauge("commit_waiters", "Calls in this process that wait for an Iceberg commit (`sync` inserts, `wait`, `snapshot`)")
 GROUPS_BEHIND = _gauge("table_groups_behind", "Groups that wait for their Iceberg commit", "table")
 LAG_SECONDS = _gauge("table_lag_seconds", "How long the oldest registered file has been in no snapshot", "table")
 DEGRADED = _gauge("table_degraded", "1 for a table that waits for repair", "table")

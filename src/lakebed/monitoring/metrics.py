@@ -37,7 +37,7 @@ Sample = tuple[tuple[str, ...], float]
 
 
 class Metrics:
-    """`status`, `compactor`, `runner` and `threads` are asked on each reading; commits and reports of tasks are told as they happen."""
+    """`status`, `compactor`, `runner`, `threads` and `waiters` are asked on each reading; commits and reports of tasks are told as they happen."""
 
     def __init__(
         self,
@@ -47,8 +47,10 @@ class Metrics:
         compactor: Callable[[], CompactorMetrics | None],
         runner: Callable[[], Runner | None],
         threads: Callable[[], Sequence[RepeatingThread]] = tuple,
+        waiters: Callable[[], int] = int,
     ) -> None:
         self._registry, self._status, self._compactor, self._runner, self._threads = registry, status, compactor, runner, threads
+        self._waiters = waiters
         self._own = CollectorRegistry(auto_describe=False)
         commit = d.COMMIT_SECONDS
         self._commits = Histogram(commit.name, commit.help, buckets=_BUCKETS, registry=self._own)
@@ -93,6 +95,7 @@ class Metrics:
         yield _family(d.RESTARTS, [((), status.restarts)])
         yield _family(d.THREAD_RESTARTS, [((thread.name,), thread.restarts) for thread in self._threads()])
         yield _family(d.THREAD_DOWN, [((thread.name,), float(bool(thread.problem))) for thread in self._threads()])
+        yield _family(d.WAITING, [((), self._waiters())])
         states = [((str(c.component), str(state)), float(c.breaker is state)) for c in status.components for state in BreakerState]
         yield _family(d.BREAKER, states)
         yield _family(d.WELL, [((str(c.component),), float(c.well)) for c in status.components])

@@ -16,6 +16,8 @@ _ANY = f"SELECT 1 FROM table_files WHERE {PENDING} LIMIT 1"
 _SUMS = f"""SELECT count(*), COALESCE(sum(row_count), 0), COALESCE(sum(file_size), 0), COALESCE(min(created_at), 0)
 FROM table_files WHERE {PENDING}"""
 _GROUP = "SELECT min(added_group), count(added_group) FROM table_files WHERE id >= :first AND id < :beyond AND file_type = 'parquet'"
+_UNDER_WAY = """SELECT last_group FROM tables WHERE id = :table_id AND committed_group < last_group AND EXISTS (
+SELECT 1 FROM table_files WHERE id >= :first AND id < :beyond AND file_type = 'parquet' AND added_group IS NULL)"""
 _MARK = "SELECT last_seq FROM table_seq WHERE table_id = :table_id"
 
 
@@ -50,6 +52,12 @@ def read_mark(reader: Registry | Reader, table_id: int) -> int:
     """The last journal number of the table, as of this snapshot."""
     rows = reader.query(_MARK, {"table_id": table_id})
     return int(rows[0][0]) if rows else 0
+
+
+def find_group_under_way(registry: Registry, table_id: int, file_ids: range) -> int | None:
+    """The newest group, while Iceberg has not reached it and these files have none yet."""
+    rows = registry.query(_UNDER_WAY, {"table_id": table_id, "first": file_ids.start, "beyond": file_ids.stop})
+    return int(rows[0][0]) if rows else None
 
 
 def require_group(registry: Registry, table_id: int, file_ids: range) -> int | None:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from lakebed.core.errors import CommitTimeoutError, TableNotFoundError
+from lakebed.core.errors import CommitTimeoutError, RegistryLockedError, RegistryUnavailableError, StorageFullError, TableNotFoundError
 from lakebed.registry.foreign import require_not_stopped
 from lakebed.registry.lake_tables import require_table
-from lakebed.registry.sealing import require_group, seal_table
+from lakebed.registry.sealing import find_group_under_way, require_group, seal_table
 from lakebed.registry.wakeup import SWEEP_S, open_hints
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakebed.core.names import TableName
     from lakebed.core.policies import Trigger
     from lakebed.registry.engine import Registry
     from lakebed.registry.transaction import Reader
     from lakebed.registry.wakeup import Hints
 
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+_AGAIN_S = 0.2  # between two questions to a registry that does not answer
 _COMMITTED = "SELECT committed_group, current_snapshot_id, database, name FROM tables WHERE id = :id"
 _BEHIND = """SELECT 1 FROM tables t WHERE t.dropped_at IS NULL AND t.state = 'ok' AND (t.committed_group < t.last_group OR EXISTS (
 SELECT 1 FROM table_files f JOIN table_metadata v ON v.table_id = f.table_id AND v.schema_hash = f.schema_hash
@@ -110,10 +117,45 @@ class RegistryCommits:
         self._registry, self._timeout_s = registry, timeout_s
 
     def wait(self, table_id: int, file_ids: range, *, timeout_s: float | None = None) -> Committed | None:
-        if (group := require_group(self._registry, table_id, file_ids)) is None:
-            return None
-        return Committed(group=group, snapshot_id=self.wait_for_group(table_id, group, timeout_s=timeout_s))
+        return wait_for_files(self._registry, self, table_id, file_ids, timeout_s=self._limit(timeout_s))
 
     def wait_for_group(self, table_id: int, group: int, *, timeout_s: float | None = None) -> int | None:
-        limit = self._timeout_s if timeout_s is None else timeout_s
-        return wait_for_group(self._registry, table_id, group, timeout_s=limit)
+        return outlast(
+            lambda left: wait_for_group(self._registry, table_id, group, timeout_s=left), table_id, timeout_s=self._limit(timeout_s)
+        )
+
+    def _limit(self, timeout_s: float | None) -> float:
+        return self._timeout_s if timeout_s is None else timeout_s
+
+
+def wait_for_files(registry: Registry, commits: Commits, table_id: int, file_ids: range, *, timeout_s: float) -> Committed | None:
+    """Until a snapshot has these registered files; None when they never enter one as they are.
+
+    While a commit of the table is under way its end is awaited first: all files that came meanwhile then share one group, and the commit after it.
+    """
+
+    def wait(left_s: float) -> Committed | None:
+        ends_at = time.monotonic() + left_s
+        if (under_way := find_group_under_way(registry, table_id, file_ids)) is not None:
+            commits.wait_for_group(table_id, under_way, timeout_s=left_s)
+        if (group := require_group(registry, table_id, file_ids)) is None:
+            return None
+        return Committed(group=group, snapshot_id=commits.wait_for_group(table_id, group, timeout_s=max(0.0, ends_at - time.monotonic())))
+
+    return outlast(wait, table_id, timeout_s=timeout_s)
+
+
+def outlast(wait: Callable[[float], T], table_id: int, *, timeout_s: float) -> T:
+    """`wait(seconds left)`, again while the registry does not answer.
+
+    Its own error would be taken for that of the insert, whose rows are registered, and a repeated insert would write them twice.
+    """
+    ends_at = time.monotonic() + timeout_s
+    while True:
+        try:
+            return wait(max(0.0, ends_at - time.monotonic()))
+        except (RegistryUnavailableError, RegistryLockedError, StorageFullError) as exc:
+            if time.monotonic() + _AGAIN_S >= ends_at:
+                raise CommitTimeoutError(f"table {table_id}", group=None, committed=None, timeout_s=timeout_s, reason=exc.code) from exc
+            logger.info("waiting for Iceberg goes on: %s", exc, extra={"action": "retry", "table_id": table_id, "code": exc.code})
+            time.sleep(_AGAIN_S)

@@ -6,16 +6,26 @@ from lakebed.core.errors.families import UnavailableError
 
 
 class CommitTimeoutError(UnavailableError):
-    """The rows are registered and safe, but Iceberg has not reached them within the time given."""
+    """The rows are registered and safe, but Iceberg has not reached them within the time given, or nobody can say whether it has."""
 
     code = "commit_timeout"
 
-    def __init__(self, table: str, *, group: int, committed: int, timeout_s: float, holder: str | None) -> None:
-        whose = f"{holder} publishes" if holder else "no process publishes: keep one open, or run a service"
-        super().__init__(
-            f"{table}: the rows are registered, but Iceberg stands at group {committed} and not at {group} after {timeout_s:g} s; {whose}; "
-            "wait again, do not insert again"
-        )
+    def __init__(
+        self,
+        table: str,
+        *,
+        group: int | None,
+        committed: int | None,
+        timeout_s: float,
+        holder: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        if reason is not None:
+            how_far = f"the registry did not say within {timeout_s:g} s whether Iceberg has them ({reason})"
+        else:
+            whose = f"{holder} publishes" if holder else "no process publishes: keep one open, or run a service"
+            how_far = f"Iceberg stands at group {committed} and not at {group} after {timeout_s:g} s; {whose}"
+        super().__init__(f"{table}: the rows are registered, but {how_far}; wait again, do not insert again")
         self.table, self.group, self.committed, self.holder = table, group, committed, holder
 
 
