@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypedDict
 
 from lakebed.core import fingerprints
-from lakebed.core.errors import FileConflictError, LakebedError, NotIcebergReadyError
+from lakebed.core.errors import FileConflictError, InvalidValueError, LakebedError, NotIcebergReadyError
 from lakebed.core.files import Verify
 from lakebed.core.names import GLOBAL_INSTANCE
 from lakebed.core.partitions import NewPartition
@@ -147,6 +147,9 @@ def register_files(  # noqa: PLR0913 - one keyword per choice
     `verify="pages"` decodes every page of every file first, in the worker that reads the footers.
     """
     depth = Verify.parse(verify)
+    if isinstance(paths, str) or not paths:
+        message = f"{table.name}: register_files takes a list with at least one path, not {paths!r}"
+        raise InvalidValueError(message)
     wait_for_room(registry, table.table_id)
     places = [storage.canonical(path) for path in paths]
     if swept := list_swept(registry, places):

@@ -224,3 +224,13 @@ def test_a_failure_of_the_system_says_on_which_path_and_what_to_do(number: int, 
     assert type(error) is expected
     assert "/lake/a" in str(error)
     assert advice in str(error)
+
+
+def test_what_a_process_left_that_died_while_it_marked_the_place_is_cleared_away(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path / "w"), create=True)
+    scratch = Path(storage.paths.root) / ".0123456789abcdef.lakebed-tmp"
+    scratch.write_bytes(b"half a mark")
+
+    storage.clear_scratch()
+
+    assert [path.name for path in Path(storage.paths.root).iterdir()] == [Path(storage.paths.marker).name]

@@ -6,6 +6,7 @@ import getpass
 import socket
 from typing import TYPE_CHECKING, Any
 
+from lakebed.core.errors import InvalidValueError
 from lakebed.registry.administrators import read_administrators, write_administrators
 from lakebed.registry.runs import add_run, finish_run
 
@@ -39,6 +40,9 @@ def set_administrators(registry: Registry, actors: Sequence[str], *, actor: str 
 
     Actors name themselves (`user@host` unless told): it keeps colleagues from accidents. Against others the database's roles stand.
     """
+    if isinstance(actors, str):  # its letters would be the administrators
+        message = f"administrators are given as a list, such as [{actors!r}]"
+        raise InvalidValueError(message)
 
     def body(tx: Transaction) -> tuple[str, ...]:
         write_down(tx, "set_administrators", {"administrators": sorted(actors)}, actor=actor)

@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from lakebed.core.errors import InvalidValueError
 from lakebed.core.orphans import Needed
 from lakebed.registry.foreign import list_tables_with_foreign
 from lakebed.registry.operations import finish_rollback, list_expired_operations, take_expired
@@ -49,6 +50,9 @@ def delete_expired_temporary_files(
 
     `find_needed` is asked before the first orphan is deleted: no file row protects those, and a commit may have taken them since.
     """
+    if batch_size < 1 or (max_batches is not None and max_batches < 1):
+        message = f"batch_size={batch_size} and max_batches={max_batches} must be positive"
+        raise InvalidValueError(message)
     claims = (claim_expired(registry, limit=limit) for limit in _list_limits(batch_size, max_batches))
     with ThreadPoolExecutor(max_workers=_DELETERS, thread_name_prefix="lakebed-delete") as pool:
         cleaning = _Cleaning(registry=registry, storage=storage, pool=pool, progress=progress, find_needed=find_needed)
@@ -67,6 +71,7 @@ def _list_limits(batch_size: int, max_batches: int | None) -> Iterator[int]:
 
 def recover_operations(registry: Registry, storage: Storage) -> list[str]:
     """Undo what dead writers left: take the operation first, then its directory, then close it; the ids undone."""
+    storage.clear_scratch()
     undone: list[str] = []
     while expired := list_expired_operations(registry):
         before = len(undone)

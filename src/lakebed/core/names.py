@@ -56,9 +56,9 @@ class TableName:
 
     @classmethod
     def parse(cls, text: str) -> TableName:
-        parts = text.split(".")
+        parts = str(text).split(".")
         if len(parts) != _TABLE_PARTS:
-            raise InvalidNameError("table", text, reason="write it as database.name")
+            raise InvalidNameError("table", str(text), reason="write it as database.name")
         return cls(parts[0], parts[1])
 
     def __str__(self) -> str:

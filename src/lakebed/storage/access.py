@@ -62,6 +62,9 @@ class Storage(Protocol):
     def is_unused(self) -> bool:
         """Whether nothing but a marker (or one in the making) lies at the root."""
 
+    def clear_scratch(self) -> None:
+        """Delete what processes that died while they marked this warehouse left at its root: it has its marker, and needs no other."""
+
     def stat(self, path: str) -> FileFacts:
         """Of a regular file; anything else that is there is `NotAFileError`."""
 

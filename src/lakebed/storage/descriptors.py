@@ -179,6 +179,8 @@ def publish(path: str, name: str, parent: int, data: bytes) -> None:
         os.link(scratch, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
     except FileExistsError as exc:
         raise FileConflictError(path, reason="something lies there already") from exc
+    except FileNotFoundError as exc:  # cleared away by somebody who saw a marker here
+        raise FileConflictError(path, reason="another process was first") from exc
     finally:
         _unlink_if_there(scratch, parent)
     sync_descriptor(parent)
@@ -198,6 +200,12 @@ def copy_target(name: str, parent: int) -> int:
 
 def is_scratch(name: str) -> bool:
     return name.startswith(".") and name.endswith(_SCRATCH_SUFFIX)
+
+
+def clear_scratch(directory: int) -> None:
+    for name, found in list_entries(directory):
+        if is_scratch(name) and stat.S_ISREG(found.st_mode):
+            _unlink_if_there(name, directory)
 
 
 def sync_descriptor(descriptor: int) -> None:

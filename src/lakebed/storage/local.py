@@ -64,6 +64,11 @@ class LocalStorage:
             entries = descriptors.list_entries(cursor.enter(self.paths.root))
         return all(name == MARKER_NAME or descriptors.is_scratch(name) for name, _ in entries)
 
+    def clear_scratch(self) -> None:
+        with self._translated(self.paths.root, doing="clear"), DirectoryCursor(self.paths.root) as cursor:
+            self._require_marker()
+            descriptors.clear_scratch(cursor.enter(self.paths.root))
+
     def stat(self, path: str) -> FileFacts:
         path = self.canonical(path)
         with self._translated(path, doing="look at"), DirectoryCursor(self.paths.root) as cursor:

@@ -52,6 +52,9 @@ class ObjectStorage:
             entries = self._list(self.paths.root, recursive=False)
         return all(entry.base_name == MARKER_NAME for entry in entries)
 
+    def clear_scratch(self) -> None:
+        """An object appears whole: there is no scratch."""
+
     def stat(self, path: str) -> FileFacts:
         path = self.canonical(path)
         with self._translated(path, doing="look at"), self._open(path) as source:
