@@ -162,7 +162,7 @@ def running(registry: Registry, **changed: Any) -> Iterator[tuple[Astha, dict[Co
 
 def latency(url: str, kind: str, scale: Scale) -> Figures:
     """From the writer's commit (when it returns) to `on_event`, one commit at a time."""
-    with closing(open_registry(url)) as registry:
+    with closing(open_registry(url, create=True)) as registry:
         (table,) = make_tables(registry, 1)
         with running(registry) as (astha, counters):
             assert astha.drain(30)
@@ -224,7 +224,7 @@ def figure(
 
 def flood(url: str, kind: str, scale: Scale) -> Figures:
     """Many writers at once while Astha delivers; then the whole journal again, to see how fast it catches up."""
-    with closing(open_registry(url)) as registry:
+    with closing(open_registry(url, create=True)) as registry:
         tables = make_tables(registry, scale.tables)
         transactions = scale.changes[kind] // (scale.files + 2) // scale.writers + 1
         with running(registry, purge_every_s=1e9) as (astha, counters):

@@ -131,9 +131,9 @@ def measure(registry: Registry, files: int, *, indexes: bool) -> Iterator[dict[s
 
 def run(place: Path, *, indexes: bool) -> Iterator[dict[str, object]]:
     for files in SIZES:
-        with closing(open_registry(f"sqlite:///{place}/scale-{files}.db")) as registry:
+        with closing(open_registry(f"sqlite:///{place}/scale-{files}.db", create=True)) as registry:
             yield from measure(registry, files, indexes=indexes)
-        with postgres.new_database(f"scale_{files}") as made, closing(open_registry(postgres.url_of(made))) as registry:
+        with postgres.new_database(f"scale_{files}") as made, closing(open_registry(postgres.url_of(made), create=True)) as registry:
             yield from measure(registry, files, indexes=indexes)
 
 

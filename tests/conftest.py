@@ -126,9 +126,9 @@ def databases() -> Iterator[Databases]:
         url = server.get_uri()
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {TEMPLATE}")
-        open_registry(url.replace("/postgres?", f"/{TEMPLATE}?")).close()
+        open_registry(url.replace("/postgres?", f"/{TEMPLATE}?"), create=True).close()
         template = Path(directory) / "template.db"
-        open_registry(f"sqlite:///{template}").close()
+        open_registry(f"sqlite:///{template}", create=True).close()
         yield Databases(template, url, Path(directory))
         server.cleanup()
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
-from lakebed.core.errors import RegistryRefusedError
-from lakebed.registry.create import has_registry, open_registry, read_facts
+from lakebed.core.errors import PathRefusedError, RegistryMissingError, RegistryRefusedError
+from lakebed.registry.create import has_registry, open_registry, read_facts, require_registry
 from lakebed.storage.connect import find_place, mark_warehouse, open_storage, read_marker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lakebed.core.times import Clock
     from lakebed.registry.engine import Registry
     from lakebed.storage.access import Storage
@@ -30,16 +27,21 @@ def open_halves(
     create: bool = True,
     verify: bool = True,
 ) -> tuple[Registry, Storage]:
-    """Registry and warehouse, created where there are none. They belong to each other for life.
+    """Registry and warehouse, with `create` made where there is none of both. They belong to each other for life.
 
-    `verify=False` opens a registry whose triggers were altered, for those who mend it.
+    One that is there is never given a new partner: its name was misspelled, or its partner is away. `verify=False` opens a registry whose triggers were altered, for those who mend it.
     """
     with ExitStack() as stack:
-        halves = _Halves(url, lambda: stack.enter_context(closing(open_registry(url, clock=clock, timeout_s=timeout_s, verify=verify))))
-        storage = open_storage(warehouse, create=create, owner=halves.registry_id, claims=halves.claims)
-        _bind(halves.registry, storage)
+
+        def open_one(*, create: bool) -> Registry:
+            return stack.enter_context(closing(open_registry(url, clock=clock, timeout_s=timeout_s, verify=verify, create=create)))
+
+        halves = _Halves(url, open_one)
+        storage = _find_storage(halves, warehouse, create=create)
+        registry = halves.require_registry(storage, create=create)
+        _bind(registry, storage)
         stack.pop_all()
-        return halves.registry, storage
+        return registry, storage
 
 
 def adopt_warehouse(url: str, warehouse: str, *, legacy: str | None = None, timeout_s: float = 30.0) -> int:
@@ -72,27 +74,62 @@ def adopt_migrated(url: str, warehouse: str) -> str | None:
     return find_place(warehouse).paths.root
 
 
-@dataclass
+def _find_storage(halves: _Halves, warehouse: str, *, create: bool) -> Storage:
+    try:
+        return open_storage(warehouse, create=create, owner=halves.own, claims=halves.claims, allow=halves.require_unbound)
+    except PathRefusedError:
+        if not create:
+            require_registry(halves.url)  # where neither is there, the lake is missing, and not its warehouse alone
+        raise
+
+
+class _Open(Protocol):
+    """Opens the registry."""
+
+    def __call__(self, *, create: bool) -> Registry: ...
+
+
+@dataclass(slots=True)
 class _Halves:
     """The registry is opened last, unless a new warehouse wants to know whose it is."""
 
     url: str
-    open: Callable[[], Registry]
+    open: _Open
+    _registry: Registry | None = field(default=None)
 
-    @cached_property
-    def registry(self) -> Registry:
-        return self.open()
+    def require_registry(self, storage: Storage, *, create: bool) -> Registry:
+        if self._registry is None:
+            is_owned = create and read_marker(storage).registry_id is not None
+            try:
+                self._registry = self.open(create=create and not is_owned)
+            except RegistryMissingError as exc:
+                raise RegistryMissingError(exc.url, warehouse=storage.paths.root if is_owned else None) from None
+        return self._registry
 
-    def registry_id(self) -> str:
-        return read_facts(self.registry)["registry_id"]
+    def require_unbound(self, storage: Storage) -> None:
+        """Before a warehouse is made: the registry, if it is there, has none yet."""
+        if self._registry is None and not has_registry(self.url):
+            return
+        self._registry = registry = self._registry or self.open(create=False)
+        # The marker is written before the registry is bound to it, so one that another process makes now is seen here
+        if "warehouse_id" in read_facts(registry) and storage.find_marker() is None:
+            raise RegistryRefusedError(_describe_mismatch(registry, storage))
+
+    def own(self) -> str:
+        """The id of the registry, for a warehouse that is being made."""
+        self._registry = self._registry or self.open(create=True)
+        return read_facts(self._registry)["registry_id"]
 
     def claims(self, storage: Storage) -> bool:
         """Whether the files at an unmarked place are those of a registry that has no warehouse yet: one of an early revision, migrated."""
         from lakebed.adopting.ownership import require_own_files  # noqa: PLC0415 - as above
 
-        if not has_registry(self.url) or not _is_unbound(self.registry):
+        if self._registry is None and not has_registry(self.url):
             return False
-        require_own_files(self.registry, storage)
+        self._registry = self._registry or self.open(create=False)
+        if not _is_unbound(self._registry):
+            return False
+        require_own_files(self._registry, storage)
         return True
 
 
@@ -105,13 +142,18 @@ def _is_unbound(registry: Registry) -> bool:
 
 def _bind(registry: Registry, storage: Storage) -> None:
     """A registry that met another warehouse would judge its files as lost and the others as orphans; two in one warehouse likewise."""
-    marker, shown = read_marker(storage), registry.backend.shown_url
-    if marker.registry_id is not None and marker.registry_id != read_facts(registry)["registry_id"]:
+    marker, shown, facts = read_marker(storage), registry.backend.shown_url, read_facts(registry)
+    if marker.registry_id is not None and marker.registry_id != facts["registry_id"]:
         message = f"{storage.paths.root} holds the files of another registry than {shown}, which would take them for orphans: give both as they were created"
         raise RegistryRefusedError(message)
-    with registry.write() as tx:
-        tx.run(_KEEP, {"id": marker.warehouse_id})
-        ((bound,),) = tx.query("SELECT value FROM registry_facts WHERE key = 'warehouse_id'")
+    bound = facts.get("warehouse_id")
+    if bound is None:
+        with registry.write() as tx:
+            tx.run(_KEEP, {"id": marker.warehouse_id})
+            ((bound,),) = tx.query("SELECT value FROM registry_facts WHERE key = 'warehouse_id'")
     if bound != marker.warehouse_id:
-        message = f"{shown} belongs to another warehouse than {storage.paths.root}: give both as they were created"
-        raise RegistryRefusedError(message)
+        raise RegistryRefusedError(_describe_mismatch(registry, storage))
+
+
+def _describe_mismatch(registry: Registry, storage: Storage) -> str:
+    return f"{registry.backend.shown_url} belongs to another warehouse than {storage.paths.root}: give both as they were created"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
@@ -15,7 +15,11 @@ from lakebed.core.tasks import DEFAULT_SCHEDULE, Task
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark.sql import SparkSession
+
 FILE_NAME = "lakebed.toml"
+# Where a command works that was given no lake; `connect` creates by default, and asks for names instead
+COMMAND_URL, COMMAND_WAREHOUSE = "sqlite:///lake.db", "warehouse"
 _PREFIX = "LAKEBED_"
 _SCHEDULE = "schedule"
 
@@ -32,6 +36,14 @@ class ConnectOptions(TypedDict, total=False):
     metadata_mode: MetadataMode | None
     service: ServiceMode | None
     commit_timeout_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkWishes:
+    """How the session is come by; known before Spark starts."""
+
+    given: SparkSession | None = None
+    options: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,14 +101,26 @@ class Settings:
         return f"Settings({', '.join(map(repr, self.origins))})"
 
 
-def load_settings(*, environment: Mapping[str, str] | None = None, file: Path | None = None, **arguments: Any) -> Settings:
-    """Arguments that are None count as not given; `file` is looked for in the working directory unless named."""
+def load_settings(
+    *,
+    environment: Mapping[str, str] | None = None,
+    file: Path | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    **arguments: Any,
+) -> Settings:
+    """Arguments that are None and variables that are empty count as not given; `file` is looked for in the working directory unless named."""
     found = _read_file(file)
     env = os.environ if environment is None else environment
-    settings = tuple(_resolve(name, known, arguments.get(name), env, found) for name, known in _KNOWN.items())
+    known_here = {name: replace(known, default=(defaults or {}).get(name, known.default)) for name, known in _KNOWN.items()}
+    settings = tuple(_resolve(name, known, arguments.get(name), env, found) for name, known in known_here.items())
     values = {setting.name: setting.value for setting in settings}
     schedule = {task: values.pop(f"{_SCHEDULE}.{task}") for task in Task}
     return Settings(**values, schedule=schedule, origins=settings)
+
+
+def load_command_settings(**arguments: Any) -> Settings:
+    """What every command works with, and `config show` shows."""
+    return load_settings(defaults={"registry_url": COMMAND_URL, "warehouse": COMMAND_WAREHOUSE}, **arguments)
 
 
 def restore_password(url: str, *, environment: Mapping[str, str] | None = None) -> str:
@@ -109,7 +133,7 @@ def _resolve(name: str, known: _Known, argument: Any, environment: Mapping[str, 
     variable = _PREFIX + name.upper().replace(".", "_")
     if argument is not None:
         return Setting(name=name, value=_check(name, known, argument, "argument"), origin="argument")
-    if variable in environment:
+    if environment.get(variable):
         return Setting(name=name, value=_check(name, known, environment[variable], variable), origin=variable)
     if name in file[1]:
         return Setting(name=name, value=_check(name, known, file[1][name], file[0]), origin=file[0])

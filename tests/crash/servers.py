@@ -105,7 +105,7 @@ def own_server(shared: Databases) -> Iterator[OwnServer]:
             url = server.get_uri()
             with psycopg.connect(url, autocommit=True) as connection:
                 connection.execute(f"CREATE DATABASE {TEMPLATE}")
-            open_registry(url.replace("/postgres?", f"/{TEMPLATE}?")).close()
+            open_registry(url.replace("/postgres?", f"/{TEMPLATE}?"), create=True).close()
             yield OwnServer(server, Databases(shared.sqlite_template, url, Path(directory)))
         finally:
             server.cleanup()

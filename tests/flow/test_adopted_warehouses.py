@@ -17,7 +17,7 @@ from lakebed.core.errors import LakebedError, PathRefusedError, RegistryRefusedE
 from lakebed.lake import connect
 from lakebed.opening import adopt_migrated, adopt_warehouse
 from lakebed.registry.create import has_registry
-from lakebed.registry.migrate import _engine, migrate_registry, upgrade
+from lakebed.registry.migrate import _engine, list_pending, migrate_registry, upgrade
 from legacy_lakes import LegacyLake, bare_footer
 
 if TYPE_CHECKING:
@@ -105,6 +105,15 @@ def test_reading_does_not_mark_a_place(empty_url: str, tmp_path: Path) -> None:
     assert not (tmp_path / "warehouse/.lakebed-warehouse").exists()
 
 
+def test_a_misspelled_warehouse_does_not_migrate_the_registry(empty_url: str, tmp_path: Path) -> None:
+    write_old_lake(empty_url, tmp_path / "warehouse", "0003")
+
+    with pytest.raises(PathRefusedError, match="there is no warehouse here"):
+        connect(empty_url, warehouse=str(tmp_path / "wraehouse"), create=False)
+
+    assert list_pending(empty_url) == ["0004", "0005", "0006"]
+
+
 def test_init_adopts_by_hand(empty_url: str, tmp_path: Path) -> None:
     write_old_lake(empty_url, tmp_path / "warehouse", "0003")
     migrate_registry(empty_url)
@@ -166,12 +175,13 @@ def test_a_lost_marker_comes_back_with_the_same_identity(url: str, tmp_path: Pat
     connect(url, warehouse=str(tmp_path / "warehouse"), create=False).close()
 
 
-def test_an_import_in_place_marks_the_old_root(empty_url: str, legacy_url: str, tmp_path: Path) -> None:
+def test_an_import_in_place_needs_a_lake_that_was_made_for_the_old_root(empty_url: str, legacy_url: str, tmp_path: Path) -> None:
     old = LegacyLake(legacy_url, tmp_path / "old", 5).create()
     old.add(0)
 
-    preview = run("import-legacy", legacy_url, *place(empty_url, old.root))
-    assert preview.exit_code == 1
+    refused = run("import-legacy", legacy_url, *place(empty_url, old.root), "--execute")
+    assert (refused.exit_code, has_registry(empty_url)) == (1, False)
+    assert run("init", "--adopt-warehouse", "--legacy", legacy_url, *place(empty_url, old.root)).exit_code == 0
     done = run("import-legacy", legacy_url, *place(empty_url, old.root), "--execute")
 
     assert done.exit_code == 0, done.output

@@ -185,7 +185,7 @@ def near(primary: Primary) -> Iterator[Registry]:
     with psycopg.connect(primary.url, autocommit=True) as connection:
         connection.execute("DROP SCHEMA public CASCADE")
         connection.execute("CREATE SCHEMA public")
-    with closing(open_registry(primary.url)) as opened:
+    with closing(open_registry(primary.url, create=True)) as opened:
         yield opened
 
 

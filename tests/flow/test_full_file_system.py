@@ -23,7 +23,7 @@ from lakebed.registry.create import open_registry
 
 place = Path(sys.argv[1])
 ballast = place / "ballast"
-registry = open_registry(f"sqlite:///{place}/lake.db")
+registry = open_registry(f"sqlite:///{place}/lake.db", create=True)
 table = make_table(registry)
 ballast.write_bytes(bytes(1 << 20))
 acknowledged, codes = 0, []

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from builders import ORDERS, make_table, write_partition
-from lakebed.core.errors import RegistryBehindError, RegistryRefusedError
+from lakebed.core.errors import RegistryBehindError, RegistryMissingError, RegistryRefusedError
 from lakebed.lake import Lake, connect
 
 if TYPE_CHECKING:
@@ -145,11 +145,13 @@ def test_a_second_registry_in_the_same_warehouse_is_refused_and_can_still_have_i
         write_partition(lake, 1)
         age(lake)
 
-    with pytest.raises(RegistryRefusedError, match="files of another registry"):
+    with pytest.raises(RegistryMissingError, match="files of another registry"):
         connect(second, warehouse=str(tmp_path / "shared"))
 
     with connect(second, warehouse=str(tmp_path / "own")) as other:
         assert other.check().clean
+    with pytest.raises(RegistryRefusedError, match="files of another registry"):
+        connect(second, warehouse=str(tmp_path / "shared"))
     with connect(first, warehouse=str(tmp_path / "shared")) as lake:
         assert lake.sweep_orphans(older_than=OLD, dry_run=False).orphans == []
         assert lake.check().clean

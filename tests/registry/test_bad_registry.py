@@ -273,7 +273,7 @@ def test_a_database_of_somebody_else_is_left_alone(empty_url: str) -> None:
         open_registry(empty_url)
 
     script(empty_url, "DROP TABLE invoices")
-    open_registry(empty_url).close()  # nothing of ours had been added
+    open_registry(empty_url, create=True).close()  # nothing of ours had been added
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o660, 0o604])
@@ -319,7 +319,7 @@ def test_what_is_no_regular_file_is_refused(tmp_path: Path, make: object) -> Non
 
 def test_a_registry_in_a_directory_that_does_not_exist_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(RegistryRefusedError, match="does not exist: create it first"):
-        open_registry(f"sqlite:///{tmp_path}/nowhere/lake.db")
+        open_registry(f"sqlite:///{tmp_path}/nowhere/lake.db", create=True)
 
     assert list(tmp_path.iterdir()) == []
 

@@ -38,7 +38,7 @@ def file(databases: Databases) -> Path:
 def test_a_new_registry_is_private_whatever_the_umask(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
-        with closing(open_registry(f"sqlite:///{tmp_path}/lake.db")) as registry:
+        with closing(open_registry(f"sqlite:///{tmp_path}/lake.db", create=True)) as registry:
             make_table(registry)
             modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir()}
     finally:

@@ -13,14 +13,13 @@ import time
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from lakebed.core.errors import LakebedError, RegistryRefusedError
+from lakebed.core.errors import LakebedError, RegistryMissingError
 from lakebed.core.results import Rows
 from lakebed.registry.create import HEAD, find_revision, open_backend, read_facts, verify_triggers
 from lakebed.registry.deliveries import list_parked
-from lakebed.registry.engine import Registry, parse_url, read_host_clock
+from lakebed.registry.engine import Registry, read_host_clock
 from lakebed.registry.leases import find_holder
 from lakebed.registry.operations import list_expired_operations
 from lakebed.registry.slots import list_blocked
@@ -62,8 +61,9 @@ def examine(
     """Every line is judged for itself: what cannot be opened costs its own lines alone. The clocks are those of the registry."""
     lines = [_python(), *_packages(), _java(java), _sqlite()]
     with _opened(url, clock, host_clock) as registry:
-        lines += _registry(registry)
-        lines += _warehouse(warehouse, registry if isinstance(registry, Registry) else None)
+        answers = list(_registry(registry))
+        known = registry if isinstance(registry, Registry) and answers[0].health != "bad" else None
+        lines += [*answers, *_warehouse(warehouse, known)]
     return Rows(Diagnosis, lines)
 
 
@@ -115,10 +115,6 @@ def _sqlite() -> Diagnosis:
 def _opened(url: str, clock: Clock | None, host_clock: Clock) -> Iterator[Registry | LakebedError]:
     """Neither created nor migrated: the doctor only looks."""
     try:
-        where = parse_url(url)
-        if isinstance(where, Path) and not where.exists():
-            yield RegistryRefusedError(f"there is no file {where}")
-            return
         registry = Registry(open_backend(url), clock=clock, host_clock=host_clock)
     except LakebedError as exc:
         yield exc
@@ -133,7 +129,9 @@ def _registry(registry: Registry | LakebedError) -> Iterator[Diagnosis]:
             name="registry", health="bad", found=str(registry), remedy="name the registry as it was created, or run `lakebed init`"
         )
         return
-    answer = _try("registry", lambda: _revision(registry), remedy="start the database, or name the registry as it was created")
+    answer = _try(
+        "registry", lambda: _revision(registry), remedy="name the registry as it was created, start its database, or run `lakebed init`"
+    )
     yield answer
     if answer.health != "bad":
         yield _try("triggers", lambda: _triggers(registry), remedy="stop the writers and run `lakebed repair --execute`")
@@ -147,7 +145,7 @@ def _registry(registry: Registry | LakebedError) -> Iterator[Diagnosis]:
 def _revision(registry: Registry) -> Diagnosis:
     found, shown = find_revision(registry), registry.backend.shown_url
     if found is None:
-        return Diagnosis(name="registry", health="bad", found=f"{shown} is empty", remedy="run `lakebed init`")
+        raise RegistryMissingError(shown)
     remedy = "run `lakebed migrate`" if found < HEAD else "upgrade Lakebed on this host"
     return _line("registry", f"{shown} at revision {found}", is_ok=found == HEAD, remedy=remedy)
 

@@ -19,7 +19,6 @@ from lakebed.cli.terminal import (
     Url,
     VerifyOption,
     Warehouse,
-    errors,
     opened,
     out,
     print_json,
@@ -125,11 +124,11 @@ def import_legacy(  # noqa: PLR0913 - one option per choice
 ) -> None:
     """Take over an older lake from its PostgreSQL registry; exit 3 when rows were left out.
 
+    Without --root its files stay where they are, in the warehouse: `lakebed init --adopt-warehouse --legacy URL` comes first.
+
     Example: lakebed import-legacy postgresql://reader@db/lake --root /data/lake --execute
     """
     names, event_times, hashes = _pairs(name), _pairs(event_time), _pairs(serving)
-    if execute and root is None:
-        _mark_in_place(registry, warehouse, url)
     with opened(registry, warehouse, publishes=execute) as lake, showing("import") as tell:
         done = lake.import_legacy(
             url,
@@ -146,16 +145,6 @@ def import_legacy(  # noqa: PLR0913 - one option per choice
     _render_import(done, as_json=as_json)
     if any(not finding.kept for finding in done.findings):
         raise typer.Exit(EXIT_DRIFT)
-
-
-def _mark_in_place(registry: str, warehouse: str, url: str) -> None:
-    """The old lake's own root becomes the warehouse, once its files were compared with its registry."""
-    from lakebed.opening import adopt_warehouse  # noqa: PLC0415 - brings pyarrow
-    from lakebed.storage.connect import find_place  # noqa: PLC0415
-
-    with errors():
-        if find_place(warehouse).find_marker() is None:
-            adopt_warehouse(registry, warehouse, legacy=url)
 
 
 def _pairs(texts: Sequence[str] | None) -> Mapping[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -84,10 +83,10 @@ def explain(
 def _find_metadata(lake: Lake, table: str) -> str:
     """Where the catalog's pointer stands; a table that was never published is refused."""
     from lakebed.core.errors import InvalidValueError  # noqa: PLC0415 - only here
-    from lakebed.iceberg.catalog import open_catalog  # noqa: PLC0415 - brings pyiceberg
+    from lakebed.iceberg.catalog import looking_at_catalog  # noqa: PLC0415 - brings pyiceberg
 
-    with closing(open_catalog(lake.registry, lake.storage)) as catalog:
-        pointer = catalog.find_pointer(lake.table(table).name)
+    with looking_at_catalog(lake.registry, lake.storage) as catalog:
+        pointer = None if catalog is None else catalog.find_pointer(lake.table(table).name)
     if pointer is None or pointer.location is None:
         message = f"{table} has no Iceberg table yet: insert, then `lakebed snapshots create {table}`"
         raise InvalidValueError(message)

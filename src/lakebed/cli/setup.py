@@ -24,6 +24,7 @@ from lakebed.cli.terminal import (
     showing,
 )
 from lakebed.core.errors import LakebedError
+from lakebed.settings import load_command_settings
 
 if TYPE_CHECKING:
     from lakebed.registry.footers import FooterUpgrade
@@ -143,10 +144,9 @@ def show_config(*, as_json: AsJson = False) -> None:
     Example: lakebed config show
     """
     from lakebed.registry.postgres import hide_password  # noqa: PLC0415 - brings psycopg
-    from lakebed.settings import load_settings  # noqa: PLC0415
 
     with errors():
-        origins = load_settings().origins
+        origins = load_command_settings().origins
     found = [
         {
             "setting": one.name,

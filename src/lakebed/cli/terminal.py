@@ -20,6 +20,7 @@ from lakebed.core.errors import (
     UnavailableError,
 )
 from lakebed.core.files import Verify
+from lakebed.settings import COMMAND_URL, COMMAND_WAREHOUSE, load_command_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,6 +49,7 @@ __all__ = [
     "Url",
     "Warehouse",
     "Yes",
+    "asks",
     "confirm",
     "err",
     "errors",
@@ -62,21 +64,18 @@ __all__ = [
 ]
 
 EXIT_REFUSED, EXIT_USAGE, EXIT_DRIFT, EXIT_UNAVAILABLE = 1, 2, 3, 4
-URL, WAREHOUSE = "sqlite:///lake.db", "warehouse"
-_FILE_KEYS = {"registry": "registry_url", "warehouse": "warehouse"}
+URL, WAREHOUSE = COMMAND_URL, COMMAND_WAREHOUSE
+_SETTINGS = {"registry": "registry_url", "warehouse": "warehouse"}
 # Lines of the Java process would stand between ours
 _QUIET_SPARK = {"spark.log.level": "OFF"}
 
 
-def _from_file(ctx: typer.Context, param: typer.CallbackParam, value: str) -> str:
-    """What neither the command line nor the environment names may stand in `lakebed.toml`."""
+def _find_setting(ctx: typer.Context, param: typer.CallbackParam, value: str) -> str:
+    """What the command line does not name comes from where `config show` shows it."""
     if ctx.resilient_parsing or getattr(ctx.get_parameter_source(param.name or ""), "name", "") != "DEFAULT":
         return value
-    from lakebed.settings import load_settings  # noqa: PLC0415 - only where nothing was given
-
     with errors():
-        settings = load_settings()
-    return getattr(settings, _FILE_KEYS[param.name or ""]) or value
+        return str(getattr(load_command_settings(), _SETTINGS[param.name or ""]))
 
 
 def _complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -85,7 +84,9 @@ def _complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
     from lakebed.registry.lake_tables import list_tables  # noqa: PLC0415
 
     try:
-        registry = open_registry(ctx.params.get("registry") or URL, timeout_s=1.0, verify=False, migrate=False)
+        is_given = getattr(ctx.get_parameter_source("registry"), "name", "DEFAULT") != "DEFAULT"
+        settings = load_command_settings(registry_url=ctx.params.get("registry") if is_given else None)
+        registry = open_registry(str(settings.registry_url), timeout_s=1.0, verify=False, migrate=False)
     except LakebedError:
         return []
     try:
@@ -119,11 +120,11 @@ def require_finite(value: float | None) -> float | None:
 Url = Annotated[
     str,
     typer.Option(
-        "--registry", envvar="LAKEBED_REGISTRY_URL", callback=_from_file, help="sqlite:///lake.db or postgresql://user@host/database"
+        "--registry", envvar="LAKEBED_REGISTRY_URL", callback=_find_setting, help="sqlite:///lake.db or postgresql://user@host/database"
     ),
 ]
 Warehouse = Annotated[
-    str, typer.Option("--warehouse", envvar="LAKEBED_WAREHOUSE", callback=_from_file, help="a directory or s3://bucket/prefix")
+    str, typer.Option("--warehouse", envvar="LAKEBED_WAREHOUSE", callback=_find_setting, help="a directory or s3://bucket/prefix")
 ]
 # Of what changes something and destroys nothing
 DryRun = Annotated[bool, typer.Option("--dry-run", help="only say what would be done")]
@@ -184,9 +185,14 @@ class opened:  # noqa: N801 - reads as a statement: with opened(...)
             fail(exc)
 
 
+def asks(*, yes: bool) -> bool:
+    """Whether somebody sits at a terminal and wants to be asked; a script has said `--execute`."""
+    return not yes and sys.stdin.isatty()
+
+
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask whoever sits at a terminal, on standard error; a script has said `--execute` and is not asked."""
-    if yes or not sys.stdin.isatty():
+    """Ask, on standard error."""
+    if not asks(yes=yes):
         return
     if not typer.confirm(question, err=True):
         err().print("nothing was changed")

@@ -6,7 +6,7 @@ SqlCatalog and of Java's JDBC catalog, so every engine can read it; only the com
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -41,9 +41,10 @@ _DISK_FULL = "53100"  # PostgreSQL's code
 _PRAGMAS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA mmap_size=0", "PRAGMA cell_size_check=ON")
 _FENCE_TABLE = """CREATE TABLE IF NOT EXISTS lakebed_fence (table_namespace VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL,
 epoch BIGINT NOT NULL, PRIMARY KEY (table_namespace, table_name))"""
-_FIND_FENCE = {  # the last table that is made
-    "postgresql": "SELECT to_regclass('lakebed_fence')::text",
-    "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'lakebed_fence'",
+_FENCE, _POINTERS = "lakebed_fence", "iceberg_tables"  # the fence is the last table that is made
+_FIND_TABLE = {
+    "postgresql": "SELECT to_regclass(:name)::text",
+    "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name = :name",
 }
 _BOUND_SILENCE = "SET LOCAL idle_in_transaction_session_timeout = '60s'"  # a frozen process must not hold a table's fence for ever
 _KEY = {"catalog": CATALOG_NAME}
@@ -84,9 +85,16 @@ class LakeCatalog(SqlCatalog):
 
     def __init__(self, engine: Engine, *, shown_url: str, lock: FileLock | None, properties: dict[str, str]) -> None:
         self.shown_url, self._lock = shown_url, lock
-        with _translated(shown_url):
-            _create_tables(engine)
         start_catalog(self, CATALOG_NAME, engine, properties)
+
+    def create_tables(self) -> None:
+        with _translated(self.shown_url):
+            _create_tables(self.engine)
+
+    def has_pointers(self) -> bool:
+        """Whether Lakebed, or another program, has made the table of pointers."""
+        with _translated(self.shown_url), self._reading() as connection:
+            return _has_table(connection, _POINTERS)
 
     def find_pointer(self, name: TableName) -> Pointer | None:
         with _translated(self.shown_url), self._reading() as connection:
@@ -201,14 +209,38 @@ class LakeCatalog(SqlCatalog):
 
 
 def open_catalog(registry: Registry, storage: Storage) -> LakeCatalog:
-    """The catalog that belongs to this registry, created where there is none."""
+    """The catalog that belongs to this registry, created where there is none: for those who write to it."""
+    if (path := _find_file(registry)) is not None:
+        create_private(path, what="Iceberg catalog")
+    catalog = _connect(registry, storage)
+    catalog.create_tables()
+    return catalog
+
+
+@contextmanager
+def looking_at_catalog(registry: Registry, storage: Storage) -> Iterator[LakeCatalog | None]:
+    """The same for those who read: None where there is none, and nothing is created."""
+    path = _find_file(registry)
+    if path is not None and not path.exists():
+        yield None
+        return
+    with closing(_connect(registry, storage)) as catalog:
+        yield catalog if catalog.has_pointers() else None
+
+
+def _find_file(registry: Registry) -> Path | None:
+    """Of a catalog that is a file of its own."""
+    url = make_url(registry.backend.catalog_url)
+    return Path(url.database or "") if url.drivername == "sqlite" else None
+
+
+def _connect(registry: Registry, storage: Storage) -> LakeCatalog:
     url = make_url(registry.backend.catalog_url)
     properties = {"warehouse": storage.paths.root}
     if url.drivername != "sqlite":
         engine = create_engine(url, pool_pre_ping=True, connect_args={"prepare_threshold": None})
         return LakeCatalog(engine, shown_url=url.render_as_string(hide_password=True), lock=None, properties=properties)
     path = Path(url.database or "")
-    create_private(path, what="Iceberg catalog")
     engine = create_engine(
         url,
         poolclass=QueuePool,
@@ -227,7 +259,7 @@ def _set_pragmas(connection: Any, _: object) -> None:
 def _create_tables(engine: Engine) -> None:
     """Where they are missing. SQLAlchemy keeps each engine that it looked for tables with, so whoever only reads must not let it look."""
     with engine.begin() as connection:
-        if connection.execute(text(_FIND_FENCE[engine.dialect.name])).scalar_one_or_none() is not None:
+        if _has_table(connection, _FENCE):
             return
         if engine.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _CREATE_LOCK})
@@ -237,6 +269,10 @@ def _create_tables(engine: Engine) -> None:
         connection.execute(text(_FENCE_TABLE))
         if engine.dialect.name != "postgresql":
             connection.exec_driver_sql("COMMIT")
+
+
+def _has_table(connection: Connection, name: str) -> bool:
+    return connection.execute(text(_FIND_TABLE[connection.dialect.name]), {"name": name}).scalar_one_or_none() is not None
 
 
 @contextmanager

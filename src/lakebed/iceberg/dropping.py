@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import CorruptionError, FileMissingError
 from lakebed.core.names import TableName
-from lakebed.iceberg.catalog import open_catalog
+from lakebed.iceberg.catalog import looking_at_catalog
 from lakebed.iceberg.opening import TableOpener
 from lakebed.iceberg.ownership import belongs
 from lakebed.registry.lake_tables import find_table, list_all_tables
@@ -23,17 +22,20 @@ def forget_table(registry: Registry, storage: Storage, name: TableName, table_id
 
     Whoever opened the table before reads on until the grace of its files ends.
     """
-    with closing(open_catalog(registry, storage)) as catalog:
-        pointer = catalog.find_pointer(name)
-        if pointer is None or not _is_ours(registry, storage, catalog, name, table_id):
+    with looking_at_catalog(registry, storage) as catalog:
+        pointer = None if catalog is None else catalog.find_pointer(name)
+        if catalog is None or pointer is None or not _is_ours(registry, storage, catalog, name, table_id):
             return False
+        catalog.create_tables()  # pointers that another program restored may lack the fence
         return catalog.forget(name, old=pointer.location, epoch=catalog.raise_fence(name))
 
 
 def forget_dropped(registry: Registry, storage: Storage) -> int:
     """Remove the pointers that a drop which was killed left behind; how many."""
     dropped = [table for table in list_all_tables(registry) if table.dropped_at is not None]
-    with closing(open_catalog(registry, storage)) as catalog:
+    with looking_at_catalog(registry, storage) as catalog:
+        if catalog is None:
+            return 0
         left = [table for table in dropped if catalog.find_pointer(TableName(table.database, table.name)) is not None]
     return sum(forget_table(registry, storage, TableName(table.database, table.name), table.id) for table in left)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import CorruptionError, FileMissingError, PathRefusedError
 from lakebed.core.names import TableName
 from lakebed.core.orphans import Needed
-from lakebed.iceberg.catalog import open_catalog
+from lakebed.iceberg.catalog import looking_at_catalog
 from lakebed.iceberg.manifest_store import ManifestStore
 from lakebed.iceberg.opening import TableOpener
 from lakebed.iceberg.ownership import is_our_snapshot
@@ -27,7 +26,9 @@ def find_foreign_files(registry: Registry, storage: Storage, table_ids: Iterable
     tables = [row for row in rows if row is not None and row.dropped_at is None]
     paths: set[str] = set()
     unsure: list[str] = []
-    with closing(open_catalog(registry, storage)) as catalog:
+    with looking_at_catalog(registry, storage) as catalog:
+        if catalog is None:
+            return Needed(paths=frozenset(), unsure=())
         opener, store = TableOpener(registry, storage, catalog), ManifestStore(storage)
         for row in tables:
             name = TableName(row.database, row.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from lakebed.core.errors import CorruptionError, FileMissingError, PathRefusedError
 from lakebed.core.names import TableName
 from lakebed.core.orphans import Needed, SkippedTable
-from lakebed.iceberg.catalog import CATALOG_NAME, open_catalog
+from lakebed.iceberg.catalog import CATALOG_NAME, looking_at_catalog
 from lakebed.iceberg.locations import read_metadata_text
 from lakebed.iceberg.manifest_store import ManifestStore
 from lakebed.iceberg.metadata import COMMIT_ID, TABLE_ID, is_ours, parse_metadata
@@ -36,8 +35,8 @@ def find_needed(registry: Registry, storage: Storage) -> Needed:
 
     Registered data files are left out: the registry itself knows them.
     """
-    with closing(open_catalog(registry, storage)) as catalog:
-        pointers = catalog.list_pointers()
+    with looking_at_catalog(registry, storage) as catalog:
+        pointers = [] if catalog is None else catalog.list_pointers()
     reach = _Reach(registry, storage, {table.id: table for table in list_all_tables(registry)})
     for pointer in pointers:
         reach.follow(pointer)

@@ -8,7 +8,7 @@ import sqlite3
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from lakebed.core.errors import RegistryNewerError, RegistryOlderError, RegistryRefusedError, TriggersChangedError
+from lakebed.core.errors import RegistryMissingError, RegistryNewerError, RegistryOlderError, RegistryRefusedError, TriggersChangedError
 from lakebed.registry.append_ddl import append_function
 from lakebed.registry.engine import Registry, parse_url, read_host_clock
 from lakebed.registry.journal_ddl import hash_triggers, postgres_triggers, sqlite_triggers
@@ -35,18 +35,18 @@ def open_registry(
     strict: bool = False,
     verify: bool = True,
     migrate: bool = True,
-    create: bool = True,
+    create: bool = False,
 ) -> Registry:
-    """Open `url`, creating an empty registry where there is none, or with `create=False` refusing such a place.
+    """Open `url`; a place without a registry is refused, or with `create=True` gets an empty one.
 
     An older one is migrated only where nobody else can be using it.
     """
     backend = open_backend(url, timeout_s=timeout_s, strict=strict)
     registry = Registry(backend, clock=clock, host_clock=host_clock)
     try:
-        found = find_revision(registry) if create or _may_exist(backend) else None
+        found = find_revision(registry)
         if found is None:
-            _require_creating(registry, create=create)
+            _require_creating(backend, create=create)
             _create(registry)
         elif found != HEAD:
             _catch_up(registry, url, found, migrate=migrate)
@@ -58,15 +58,9 @@ def open_registry(
     return registry
 
 
-def _may_exist(backend: Backend) -> bool:
-    """Asked before the first connection, which would create SQLite's file."""
-    return not isinstance(backend, SqliteBackend) or backend.path.exists()
-
-
-def _require_creating(registry: Registry, *, create: bool) -> None:
+def _require_creating(backend: Backend, *, create: bool) -> None:
     if not create:
-        message = f"there is no registry at {registry.backend.shown_url}: check the spelling, or create one with `lakebed init`"
-        raise RegistryRefusedError(message)
+        raise RegistryMissingError(backend.shown_url)
 
 
 def open_backend(url: str, *, timeout_s: float = 30.0, strict: bool = False) -> Backend:
@@ -80,18 +74,27 @@ def open_backend(url: str, *, timeout_s: float = 30.0, strict: bool = False) -> 
 
 def has_registry(url: str) -> bool:
     """Whether there is one of any revision; nothing is created."""
-    where = parse_url(url)
-    if not isinstance(where, str):
-        return where.exists() and where.stat().st_size > 0
+    try:
+        require_registry(url)
+    except RegistryMissingError:
+        return False
+    return True
+
+
+def require_registry(url: str) -> None:
+    """Refuse a place without one; nothing is created, and none is migrated."""
     registry = Registry(open_backend(url))
     try:
-        return find_revision(registry) is not None
+        if find_revision(registry) is None:
+            raise RegistryMissingError(registry.backend.shown_url)
     finally:
         registry.close()
 
 
 def find_revision(registry: Registry) -> str | None:
-    """The registry's revision; None for an empty database; refuses a database that is not ours."""
+    """The registry's revision; None where there is none, not even an empty database; refuses a database that is not ours."""
+    if isinstance(registry.backend, SqliteBackend) and registry.backend.is_empty():
+        return None
     names = {row[0] for row in registry.query(_LIST_TABLES[registry.dialect])}
     if "alembic_version" in names:
         rows = registry.query("SELECT version_num FROM alembic_version")
@@ -204,6 +207,8 @@ _LIST_TABLES = {
 
 def _create(registry: Registry) -> None:
     backend = registry.backend
+    if isinstance(backend, SqliteBackend):
+        backend.create_file()
     connection = backend.connect()
     try:
         backend.begin_write(connection, ())

@@ -228,7 +228,7 @@ class Registry:
             return  # they are the parent's: a goodbye from here would end its sessions
         self.heartbeat.stop()
         idle = self.take_idle()
-        if isinstance(self.backend, SqliteBackend) and idle:
+        if isinstance(self.backend, SqliteBackend) and self.backend.holds_registry and idle:
             self.backend.locked().try_acquire()
         for connection in idle:
             connection.close()

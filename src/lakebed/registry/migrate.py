@@ -18,7 +18,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, pool
 from sqlalchemy.exc import DBAPIError
 
-from lakebed.core.errors import StorageFullError
+from lakebed.core.errors import RegistryMissingError, StorageFullError
 from lakebed.core.secrets import hide_secrets
 from lakebed.registry import postgres, sqlite
 from lakebed.registry.create import HEAD, REVISIONS, find_revision, open_backend, require_known
@@ -34,12 +34,12 @@ _MIGRATE_LOCK = 7_521_904
 
 
 def list_pending(url: str) -> list[str]:
-    """Revisions that `migrate_registry` would apply, in order."""
+    """Revisions that `migrate_registry` would apply, in order; refused where there is no registry."""
     registry = Registry(open_backend(url))
     try:
         found = find_revision(registry)
         if found is None:
-            return []
+            raise RegistryMissingError(registry.backend.shown_url)
         require_known(found)
         return list(REVISIONS[REVISIONS.index(found) + 1 :])
     finally:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from lakebed.core.errors import (
     CorruptionError,
     RegistryLockedError,
+    RegistryMissingError,
     RegistryReadOnlyError,
     RegistryRefusedError,
     RegistryUnavailableError,
@@ -42,8 +43,8 @@ SAFE_WAL_VERSION = (3, 51, 3)
 _WAL_ALARM_BYTES = 64 * 1024 * 1024
 _CHECK_WAL_EVERY = 256
 _NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs"})
+_WAL = "PRAGMA journal_mode=WAL"  # stays in the file, so another program's database must not get it
 _PRAGMAS = (
-    "PRAGMA journal_mode=WAL",
     "PRAGMA synchronous=FULL",
     "PRAGMA foreign_keys=ON",
     "PRAGMA cell_size_check=ON",
@@ -55,6 +56,7 @@ _PRAGMAS = (
 )
 _STANDINGS = "(SELECT group_concat(m.schema_hash || ':' || m.standing) FROM table_metadata m WHERE m.table_id = s.table_id)"
 _BIRTH = threading.Lock()
+_HOLDS_REGISTRY = "SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'"
 _HEADS = f"SELECT {HEAD_COLUMNS}, {_STANDINGS} FROM table_seq s JOIN tables t ON t.id = s.table_id WHERE s.table_id IN (:ids*) ORDER BY s.table_id"
 _HEAD = f"SELECT {HEAD_COLUMNS}, {_STANDINGS} FROM table_seq s JOIN tables t ON t.id = s.table_id WHERE s.table_id = ?"
 
@@ -125,6 +127,7 @@ class SqliteBackend:
         self._lock = FileLock(Path(f"{self.path}.lock"), timeout_s=timeout_s)
         self._commits = 0
         self._guard = threading.Lock()
+        self.holds_registry = False  # as far as a connection has seen
         _require_fit_place(self.path)
         if sqlite3.sqlite_version_info < SAFE_WAL_VERSION:
             if strict:
@@ -133,25 +136,52 @@ class SqliteBackend:
             logger.debug("guarded mode for an old SQLite", extra={"action": "open", "version": sqlite3.sqlite_version})
 
     def connect(self) -> SqliteConnection:
-        self._require_writable()
+        """Creates no file: one that is gone is missing, however long this process has worked with it."""
+        if not self.path.exists():
+            raise RegistryMissingError(self.shown_url)
+        if not os.access(self.path, os.W_OK, effective_ids=True):
+            raise RegistryReadOnlyError(self.shown_url)
         try:
-            raw = sqlite3.connect(self.path, timeout=self.timeout_s, isolation_level=None, check_same_thread=False, cached_statements=512)
-            for pragma in _PRAGMAS:
-                raw.execute(pragma)
+            raw = sqlite3.connect(
+                f"{self.path.as_uri()}?mode=rw",
+                uri=True,
+                timeout=self.timeout_s,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=512,
+            )
         except sqlite3.Error as exc:
+            translate(exc, self.shown_url)
+        try:
+            self._prepare(raw)
+        except sqlite3.Error as exc:
+            raw.close()
             translate(exc, self.shown_url)
         return SqliteConnection(raw, self.shown_url)
 
-    def _require_writable(self) -> None:
-        """Create the file private, whatever the umask.
+    def is_empty(self) -> bool:
+        """Whether there is nothing to connect to. The file is not opened: see `create_file`."""
+        return not self.path.exists() or self.path.stat().st_size == 0
+
+    def create_file(self) -> None:
+        """Private, whatever the umask.
 
         An existing one is never opened here: closing any descriptor of it would cancel the POSIX locks of
         every connection of this process, and another process could then delete the WAL under them.
         """
+        if not self.path.parent.is_dir():
+            message = f"the directory of the registry {self.path} does not exist: create it first"
+            raise RegistryRefusedError(message)
         with _BIRTH:
             create_private(self.path, what="registry")
-        if not os.access(self.path, os.W_OK, effective_ids=True):
-            raise RegistryReadOnlyError(self.shown_url)
+        self.holds_registry = True
+
+    def _prepare(self, raw: sqlite3.Connection) -> None:
+        for pragma in _PRAGMAS:
+            raw.execute(pragma)
+        self.holds_registry = self.holds_registry or raw.execute(_HOLDS_REGISTRY).fetchone() is not None
+        if self.holds_registry:
+            raw.execute(_WAL)
 
     def begin_write(self, connection: Connection, table_ids: Sequence[int]) -> tuple[list[TableHead], int | None]:
         raw = _raw(connection)
@@ -254,9 +284,6 @@ def _require_fit_place(path: Path) -> None:
         if mode & 0o077:
             message = f"the registry {path} is open to others (mode {stat.S_IMODE(mode):04o}): run `chmod 600` on it"
             raise RegistryRefusedError(message)
-    elif not path.parent.is_dir():
-        message = f"the directory of the registry {path} does not exist: create it first"
-        raise RegistryRefusedError(message)
     kind = _file_system(path.parent)
     if kind in _NETWORK_FILE_SYSTEMS:
         message = f"the registry {path} lies on a network drive ({kind}), where SQLite's locks do not hold: use a local disk or PostgreSQL"

@@ -6,7 +6,7 @@ import ipaddress
 import json
 import os
 import secrets
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,12 +22,12 @@ from lakebed.storage.paths import MARKER_NAME, PathManager, Warehouse, normalize
 from lakebed.storage.signing import ConditionalWriter, Endpoint, find_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from lakebed.storage.access import Storage
 
 MARKER_FORMAT = 1
-_ADOPT = "`lakebed init --adopt-warehouse` marks a place that holds the files of a migrated registry"
+_ADOPT = "`lakebed init --adopt-warehouse` marks a place that holds the files of a migrated registry, or with `--legacy URL` those of an older lake"
 _ID_BYTES = 16
 _CONNECT_TIMEOUT_S = 5.0
 _ATTEMPTS = 3
@@ -53,16 +53,20 @@ def open_storage(
     region: str | None = None,
     owner: Callable[[], str] | None = None,
     claims: Callable[[Storage], bool] | None = None,
+    allow: Callable[[Storage], None] | None = None,
 ) -> Storage:
     """The storage at `warehouse`, with a valid marker; an unmarked place is marked only with `create`, and only if it is empty.
 
     `owner` gives the id of the registry that a new warehouse belongs to; asked only when one is made. `claims` is asked of a place with
-    files: True when they are known to be the registry's own.
+    files: True when they are known to be the registry's own. `allow` may refuse a new warehouse before anything is made.
     """
-    storage = _choose(warehouse, create=create, endpoint_override=endpoint_override, region=region)
+    storage = _choose(warehouse, endpoint_override=endpoint_override, region=region)
     if storage.find_marker() is None:
         _require_markable(storage, create=create, claims=claims)
-        mark_warehouse(storage, registry_id=None if owner is None else owner())
+        if allow is not None:
+            allow(storage)
+        with _made_root(storage):
+            mark_warehouse(storage, registry_id=None if owner is None else owner())
     read_marker(storage)
     return storage
 
@@ -90,7 +94,7 @@ def read_marker(storage: Storage) -> Marker:
 
 def find_place(warehouse: str) -> Storage:
     """The storage at `warehouse`, marked or not; nothing is created."""
-    return _choose(warehouse, create=False, endpoint_override=None, region=None)
+    return _choose(warehouse, endpoint_override=None, region=None)
 
 
 def _require_markable(storage: Storage, *, create: bool, claims: Callable[[Storage], bool] | None) -> None:
@@ -98,7 +102,7 @@ def _require_markable(storage: Storage, *, create: bool, claims: Callable[[Stora
         reason = f"there is no warehouse here: check the spelling, or create one with `lakebed init`; {_ADOPT}"
         raise PathRefusedError(storage.paths.root, reason=reason)
     # A marker is written before anything else, so what lies beside no marker, looked for last, is not ours.
-    if not storage.is_unused() and storage.find_marker() is None and not (claims is not None and claims(storage)):
+    if _has_root(storage) and not storage.is_unused() and storage.find_marker() is None and not (claims is not None and claims(storage)):
         reason = f"other files lie there and no {MARKER_NAME}: name an empty place, or move them away; {_ADOPT}"
         raise PathRefusedError(storage.paths.root, reason=reason)
 
@@ -112,24 +116,42 @@ def mark_warehouse(storage: Storage, *, registry_id: str | None, warehouse_id: s
         storage.create_exclusive(storage.paths.marker, json.dumps(content).encode())
 
 
-def _choose(warehouse: str, *, create: bool, endpoint_override: str | None, region: str | None) -> Storage:
+def _choose(warehouse: str, *, endpoint_override: str | None, region: str | None) -> Storage:
     if warehouse.partition(":")[0].lower() in {"s3", "s3a", "s3n"}:
         place = Warehouse(root=normalize(warehouse))
         return _open_objects(place, endpoint_override=endpoint_override, region=region)
-    place = resolve_root(warehouse)
-    if create:
-        with translated(place.root, doing="create"):
-            _make_private_directories(Path(place.root))
-    return LocalStorage(paths=PathManager(warehouse=place))
+    return LocalStorage(paths=PathManager(warehouse=resolve_root(warehouse)))
 
 
-def _make_private_directories(path: Path) -> None:
+def _has_root(storage: Storage) -> bool:
+    """An object store has no directories that could be missing."""
+    return not storage.paths.warehouse.is_local or os.path.lexists(storage.paths.root)
+
+
+@contextmanager
+def _made_root(storage: Storage) -> Iterator[None]:
+    """Make the directory; when the block fails, those that were made here go again, as far as they are empty."""
+    made: list[Path] = []
+    try:
+        if storage.paths.warehouse.is_local:
+            with translated(storage.paths.root, doing="create"):
+                _make_private_directories(Path(storage.paths.root), made)
+        yield
+    except BaseException:
+        for path in reversed(made):
+            with suppress(OSError):
+                path.rmdir()
+        raise
+
+
+def _make_private_directories(path: Path, made: list[Path]) -> None:
     """Unlike `mkdir(parents=True)`, every directory made on the way is private too."""
     if path.is_dir():
         return
-    _make_private_directories(path.parent)
+    _make_private_directories(path.parent, made)
     with suppress(FileExistsError):  # made meanwhile, or no directory, which the first walk refuses
         path.mkdir(mode=0o700)
+        made.append(path)
 
 
 def _open_objects(place: Warehouse, *, endpoint_override: str | None, region: str | None) -> ObjectStorage:

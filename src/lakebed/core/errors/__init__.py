@@ -33,6 +33,16 @@ from lakebed.core.errors.corruption import (
     UndecodableChangeError,
 )
 from lakebed.core.errors.families import ConflictError, CorruptionError, LakebedError, RefusedError, UnavailableError
+from lakebed.core.errors.opening import (
+    ForkedConnectionError,
+    LakeClosedError,
+    RegistryMissingError,
+    RegistryNewerError,
+    RegistryOlderError,
+    RegistryReadOnlyError,
+    RegistryRefusedError,
+    WrongLakeError,
+)
 from lakebed.core.errors.refused import (
     AdoptionRefusedError,
     AmbiguousPartitionError,
@@ -42,7 +52,6 @@ from lakebed.core.errors.refused import (
     DefinitionRefusedError,
     FileMissingError,
     FooterNotFoundError,
-    ForkedConnectionError,
     InvalidNameError,
     InvalidRangeError,
     InvalidValueError,
@@ -55,10 +64,6 @@ from lakebed.core.errors.refused import (
     PartitionStraddlesError,
     PathRefusedError,
     QueryRefusedError,
-    RegistryNewerError,
-    RegistryOlderError,
-    RegistryReadOnlyError,
-    RegistryRefusedError,
     RollbackRefusedError,
     RunNotFoundError,
     SchemaRefusedError,
@@ -70,7 +75,6 @@ from lakebed.core.errors.refused import (
     TableNotFoundError,
     TooManyPartitionsError,
     UnreadableFileError,
-    WrongLakeError,
 )
 from lakebed.core.errors.unavailable import (
     BackPressureError,
@@ -109,6 +113,7 @@ __all__ = [
     "InvalidRangeError",
     "InvalidValueError",
     "JournalGapError",
+    "LakeClosedError",
     "LakebedError",
     "LeaseHeldError",
     "LeaseLostError",
@@ -128,6 +133,7 @@ __all__ = [
     "RefusedError",
     "RegistryBehindError",
     "RegistryLockedError",
+    "RegistryMissingError",
     "RegistryNewerError",
     "RegistryOlderError",
     "RegistryReadOnlyError",
