@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 from shells import NAME, VIEW, Shell, make_view_set, run
 
-from builders import write_partition
+from builders import SCHEMA, logical_dump, write_partition
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,6 +147,18 @@ def test_following_the_journal_tells_what_comes(local_shell: Shell) -> None:
         following.wait(60)
 
 
+def test_following_all_tables_tells_of_those_created_later(shell: Shell) -> None:
+    command = [sys.executable, "-m", "lakebed.cli.app", "astha", "tail", "--follow", "--json", "--limit", "1", *shell.options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        assert json.loads(following.stdout.readline())["table"] == NAME
+        with shell.open() as lake:
+            lake.create_table("shop.later", SCHEMA)
+        assert json.loads(following.stdout.readline())["table"] == "shop.later"
+        following.terminate()
+        following.wait(60)
+
+
 @pytest.mark.parametrize("engine", ["duckdb", "polars", "pyiceberg"])
 def test_a_snippet_runs_and_shows_what_the_command_shows(local_shell: Shell, engine: str) -> None:
     assert local_shell.run("read-with", NAME, "--engine", engine).exit_code == 1  # nothing is published yet
@@ -222,3 +236,21 @@ def test_where_the_lake_is_may_stand_in_the_settings_file(local_shell: Shell, tm
     done = run("tables", "list")
     assert done.exit_code == 1
     assert done.stderr.startswith("invalid_value: ")
+
+
+@pytest.mark.parametrize("listen", ["taken", "nonsense"])
+def test_a_service_that_cannot_listen_takes_no_lease(shell: Shell, listen: str) -> None:
+    with shell.open() as lake:
+        before = logical_dump(lake.registry)
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        place = f"127.0.0.1:{taken.getsockname()[1]}" if listen == "taken" else listen
+        command = [sys.executable, "-m", "lakebed.cli.app", "serve", "--listen", place, *shell.options]
+
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "invalid_value: listen=" in done.stderr
+    with shell.open() as lake:
+        assert logical_dump(lake.registry) == before

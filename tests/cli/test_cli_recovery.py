@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 from shells import NAME, Shell, run, shape_of
 
+from builders import SCHEMA
 from lakebed.admin.doctor import examine
 from lakebed.testing import FixedClock
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-REPAIR_KEYS = (
-    "{clean, dry_run, left[{advice, can_retire, rule, subject, table}], run_id, steps[{outcome, remedy, subjects, table, told, what}]}"
-)
+REPAIR_KEYS = "{clean, dry_run, elsewhere, left[{advice, can_retire, rule, subject, table}], run_id, steps[{outcome, remedy, subjects, table, told, what}]}"
 DOCTOR_KEYS = "[{found, health, name, remedy}]"
 WHY_KEYS = "{because, events[{at, detail, source, what}], path, state, table}"
 
@@ -48,6 +47,31 @@ def test_a_repair_is_planned_first_and_mends_only_with_execute(shell: Shell) -> 
     assert "count the table's rows" in done.output
     assert shell.run("check").exit_code == 0
     assert "nothing to mend" in shell.run("repair").output
+
+
+def test_a_repair_that_was_carried_out_does_not_say_that_nothing_was_changed(shell: Shell) -> None:
+    miscount(shell)
+
+    done = shell.run("repair", "--execute", "--yes")
+
+    assert done.exit_code == 0
+    assert "nothing was changed" not in done.output
+    assert done.output.count("count the table's rows") == 1
+
+
+@pytest.mark.parametrize("execute", [[], ["--execute", "--yes"]])
+def test_the_repair_of_one_table_is_about_that_table(shell: Shell, execute: list[str]) -> None:
+    miscount(shell)
+    with shell.open() as lake:
+        lake.create_table("shop.other", SCHEMA)
+
+    other, damaged = shell.run("repair", "shop.other", *execute), shell.run("repair", NAME, *execute)
+
+    assert other.exit_code == 0, other.output
+    assert "clean: nothing to mend" in other.output
+    assert "1 finding(s) are about other tables or the registry itself: `lakebed check` names them" in other.output
+    assert damaged.exit_code == (0 if execute else 3)
+    assert "other tables" not in damaged.output
 
 
 def test_a_lost_file_is_left_with_what_to_do_and_retired_when_asked_for(shell: Shell) -> None:

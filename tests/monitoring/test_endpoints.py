@@ -41,10 +41,10 @@ class Patient:
 
 @contextmanager
 def answering(patient: Patient, *, host: str = "127.0.0.1", allowed: tuple[str, ...] = ()) -> Iterator[Endpoints]:
-    endpoints = Endpoints(patient, Address(host=host, port=0), allowed_hosts=allowed)
-    endpoints.start()
+    endpoints = Endpoints(Address(host=host, port=0), allowed_hosts=allowed)
+    endpoints.start(patient)
     yield endpoints
-    endpoints.stop()
+    endpoints.close()
 
 
 def ask(endpoints: Endpoints, path: str, *, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
@@ -126,7 +126,7 @@ def test_an_address_that_is_taken_is_a_typed_error() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(InvalidValueError, match="cannot be bound"):
-            Endpoints(Patient(), Address(host="127.0.0.1", port=taken.getsockname()[1]))
+            Endpoints(Address(host="127.0.0.1", port=taken.getsockname()[1]))
 
 
 def test_a_watcher_that_says_nothing_does_not_hold_up_the_others_or_a_stop() -> None:

@@ -26,6 +26,7 @@ from lakebed.cli.terminal import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
     from lakebed.core.errors import LakebedError
     from lakebed.core.events import Component, Event
@@ -93,7 +94,9 @@ def tail(
     Example: lakebed astha tail shop.orders --follow
     """
     with opened(registry, warehouse) as lake:
-        names = _names(lake) if table is None else {lake.table(table).table_id: table}
+        if table is not None:
+            lake.table(table)  # one that is not there is refused
+        names = _names(lake, table)
         seen, found = _read_last(lake, names, limit=limit)
         if as_json and not follow:
             print_json(found)
@@ -101,9 +104,10 @@ def tail(
         _print_changes(found, as_json=as_json)
         while follow:
             time.sleep(_FOLLOW_S)
-            more = [_change(names[table_id], event) for table_id in names for event in _read_next(lake, table_id, seen)]
-            if more:
-                _print_changes(more, as_json=as_json)
+            names |= _names(lake, table)  # those that were created meanwhile; of one that was dropped the last changes may be to come
+            events = [event for table_id in names for event in _read_next(lake, table_id, seen)]
+            if events:
+                _print_changes([_change(names[event.table_id], event) for event in sorted(events, key=_in_time)], as_json=as_json)
 
 
 @astha.command("dead-letters")
@@ -172,8 +176,9 @@ def retry(
         raise typer.Exit(EXIT_REFUSED)
 
 
-def _names(lake: Lake) -> dict[int, str]:
-    return {row.id: f"{row.database}.{row.name}" for row in lake.list_tables()}
+def _names(lake: Lake, wanted: str | None = None) -> dict[int, str]:
+    names = {row.id: f"{row.database}.{row.name}" for row in lake.list_tables()}
+    return names if wanted is None else {table_id: name for table_id, name in names.items() if name == wanted}
 
 
 def _read_last(lake: Lake, names: dict[int, str], *, limit: int) -> tuple[dict[int, int], list[dict[str, Any]]]:
@@ -187,9 +192,13 @@ def _read_last(lake: Lake, names: dict[int, str], *, limit: int) -> tuple[dict[i
             for table_id, (last, purged) in ends.items()
             for event in read_changes(reader, table_id, after=max(purged, last - limit), limit=limit)
         ]
-    events.sort(key=lambda event: (event.timestamp, event.table_id, event.sequence))
+    events.sort(key=_in_time)
     seen = {table_id: last for table_id, (last, _) in ends.items()}
     return seen, [_change(names[event.table_id], event) for event in events[-limit:]]
+
+
+def _in_time(event: Event[Row]) -> tuple[datetime, int, int]:
+    return event.timestamp, event.table_id, event.sequence
 
 
 def _read_next(lake: Lake, table_id: int, seen: dict[int, int]) -> Iterable[Event[Row]]:
@@ -197,7 +206,7 @@ def _read_next(lake: Lake, table_id: int, seen: dict[int, int]) -> Iterable[Even
     from lakebed.registry.journal import read_changes  # noqa: PLC0415
 
     try:
-        events = read_changes(lake.registry, table_id, after=seen[table_id])
+        events = read_changes(lake.registry, table_id, after=seen.get(table_id, 0))
     except JournalGapError as exc:  # purged faster than it was looked at
         seen[table_id] = exc.found - 1
         return []

@@ -19,6 +19,7 @@ from lakebed.cli.terminal import (
     Url,
     Warehouse,
     Yes,
+    asks,
     confirm,
     opened,
     out,
@@ -75,8 +76,8 @@ def repair(  # noqa: PLR0913 - one option per choice
             options["progress"] = tell
             planned = lake.repair(table, **options)
         if execute and planned.steps:
-            if not as_json:
-                _render_repair(planned)
+            if not as_json and asks(yes=yes):
+                _render_steps(planned)
             confirm(f"mend {sum(step.subjects for step in planned.steps)} thing(s) in {len(planned.steps)} step(s)?", yes=yes)
         done = planned
         if execute:
@@ -160,16 +161,22 @@ def _as_json(done: RepairResult) -> dict[str, Any]:
         "dry_run": done.dry_run,
         "clean": done.clean,
         "run_id": done.run_id,
+        "elsewhere": done.elsewhere,
         "steps": [asdict(step) for step in done.steps],
         "left": [asdict(left) for left in done.left],
     }
 
 
-def _render_repair(done: RepairResult) -> None:
+def _render_steps(done: RepairResult) -> None:
     console = out()
     for step in done.steps:
         told = f": {step.told}" if step.told else ""
         console.print(f"{step.outcome}  {step.table or 'registry'}  {step.what} ({step.subjects}){told}", markup=False, soft_wrap=True)
+
+
+def _render_repair(done: RepairResult) -> None:
+    console = out()
+    _render_steps(done)
     for left in done.left:
         console.print(f"left  {left.table or 'registry'}  {left.rule}  {left.subject}", markup=False, soft_wrap=True)
         console.print(f"    {left.advice}", markup=False, soft_wrap=True)
@@ -177,3 +184,5 @@ def _render_repair(done: RepairResult) -> None:
         console.print("nothing was changed: `--execute` does it")
     elif not done.left and done.clean:
         console.print("clean" if done.steps else "clean: nothing to mend")
+    if done.elsewhere:
+        console.print(f"{done.elsewhere:,} finding(s) are about other tables or the registry itself: `lakebed check` names them")

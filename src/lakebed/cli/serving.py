@@ -6,12 +6,13 @@ import ctypes
 import os
 import signal
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lakebed.cli.terminal import EXIT_UNAVAILABLE, URL, WAREHOUSE, AsJson, Url, Warehouse, errors, opened, out, print_json
+from lakebed.settings import load_command_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,17 +41,16 @@ def serve(
     as_json: AsJson = False,
 ) -> None:
     """Run Astha, all components and maintenance until told to stop. Example: lakebed serve --listen 127.0.0.1:9464."""
-    from lakebed.settings import load_settings  # noqa: PLC0415 - brings nothing that other commands need
-
     _share_freed_memory()
     stop = _stop_on_signals()
     with errors():
-        settings = load_settings(registry_url=registry, warehouse=warehouse, listen=listen, log_format=log_format)
+        settings = load_command_settings(registry_url=registry, warehouse=warehouse, listen=listen, log_format=log_format)
     with (
         _logging(settings),
         opened(registry, warehouse) as lake,
+        _bound(settings, no_http=no_http) as at,
         lake.service() as service,
-        _watched(service, settings, no_http=no_http) as at,
+        _answering(at, service),
     ):
         _tell({"state": "active" if service.status().active else "standing by", **_places(lake, at)}, as_json=as_json)
         sickness = _wait(stop, service)
@@ -103,18 +103,27 @@ def _logging(settings: Settings) -> Iterator[None]:
 
 
 @contextmanager
-def _watched(service: Service, settings: Settings, *, no_http: bool) -> Iterator[Endpoints | None]:
+def _bound(settings: Settings, *, no_http: bool) -> Iterator[Endpoints | None]:
+    """The address is ours before the lease is: a process that cannot be watched does not become the active one."""
     from lakebed.monitoring.endpoints import Endpoints, parse_address  # noqa: PLC0415 - only here
 
     if no_http:
         yield None
         return
-    endpoints = Endpoints(service, parse_address(settings.listen), allowed_hosts=settings.allowed_hosts.split(","))
-    endpoints.start()
-    try:
+    with closing(Endpoints(parse_address(settings.listen), allowed_hosts=settings.allowed_hosts.split(","))) as endpoints:
         yield endpoints
+
+
+@contextmanager
+def _answering(endpoints: Endpoints | None, service: Service) -> Iterator[None]:
+    if endpoints is None:
+        yield
+        return
+    endpoints.start(service)
+    try:
+        yield
     finally:
-        endpoints.stop()
+        endpoints.close()
 
 
 def _places(lake: Lake, endpoints: Endpoints | None) -> dict[str, Any]:

@@ -65,19 +65,22 @@ class Endpoints:
     A page in a browser on the same machine could otherwise read this by letting its own name point to 127.0.0.1.
     """
 
-    def __init__(self, watched: Watched, address: Address, *, allowed_hosts: Iterable[str] = ()) -> None:
-        self._watched = watched
+    def __init__(self, address: Address, *, allowed_hosts: Iterable[str] = ()) -> None:
+        """Binds the address, so that one in use is refused before anything else has begun; nothing is answered before `start`."""
+        self._watched: Watched | None = None
         self._names = frozenset(name.strip().lower() for name in (*_LOOPBACK, address.host, *allowed_hosts) if name.strip())
         self._server = _listen(self, address)
         host, port = self._server.server_address[:2]
         self.address = Address(host=str(host), port=int(port))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="lakebed-http", daemon=True)
 
-    def start(self) -> None:
+    def start(self, watched: Watched) -> None:
+        self._watched = watched
         self._thread.start()
 
-    def stop(self) -> None:
-        if self._thread.ident is not None:
+    def close(self) -> None:
+        """A second time does nothing."""
+        if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
         self._server.server_close()
@@ -90,6 +93,7 @@ class Endpoints:
 
     def answer(self, path: str) -> tuple[HTTPStatus, str, bytes]:
         """Status, content type and body."""
+        assert self._watched is not None  # noqa: S101 - only the thread asks, and `start` has set it by then
         match path.partition("?")[0]:
             case "/health":
                 return _verdict(self._watched.find_sickness())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args
 
 from lakebed.admin import DEFAULT_AGE, MAX_PARTITIONS
 from lakebed.admin.actors import find_actor
-from lakebed.check import CheckReport, check
+from lakebed.check import Severity, check
 from lakebed.core.errors import InvalidValueError, LakebedError
 from lakebed.core.names import TableName
 from lakebed.core.results import Rows
@@ -20,7 +20,7 @@ from lakebed.repairing.mending import Mender
 from lakebed.repairing.remedies import ICEBERG, Allowed, Left, RepairPlan, Step, Tried, list_tried, plan_repairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from collections.abc import Set as AbstractSet
     from datetime import timedelta
 
@@ -63,13 +63,17 @@ class StepOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairResult:
-    """`left` is what no program can mend, each with what to do; `clean` whether the last check found nothing."""
+    """`left` is what no program can mend, each with what to do; `clean` whether the last check found nothing.
+
+    Of the repair of one table all of this is about that table; `elsewhere` counts what its check found in others and in the registry.
+    """
 
     steps: Rows[StepOutcome]
     left: Rows[Left]
     dry_run: bool
     clean: bool
     run_id: int | None = None
+    elsewhere: int = 0
 
     @property
     def failed(self) -> int:
@@ -83,13 +87,13 @@ def repair(registry: Registry, storage: Storage, table: str | None = None, **opt
     """
     how = options.get("how")
     found = None if table is None else require_table(registry, TableName.parse(table))
+    table = None if found is None else str(found.name)
     if how is not None:
         return _repair_iceberg(registry, storage, found, how, options)
     looked = _look(registry, storage, table, options)
     if options.get("dry_run", True):
-        planned = [_outcome(step, "planned") for step in looked.plan.steps]
-        return RepairResult(steps=Rows(StepOutcome, planned), left=looked.plan.left, dry_run=True, clean=looked.report.clean)
-    return _carry_out(registry, storage, table, looked, options) if looked.plan.steps else _nothing(looked)
+        return looked.to_result([_outcome(step, "planned") for step in looked.plan.steps], dry_run=True)
+    return _carry_out(registry, storage, table, looked, options) if looked.plan.steps else looked.to_result([])
 
 
 def _repair_iceberg(registry: Registry, storage: Storage, table: LakeTable | None, how: Repair, options: RepairOptions) -> RepairResult:
@@ -109,7 +113,7 @@ def _repair_iceberg(registry: Registry, storage: Storage, table: LakeTable | Non
         raise told
     outcome = replace(step, outcome=done, told=told)
     looked = _look(registry, storage, str(table.name), options)
-    return RepairResult(steps=Rows(StepOutcome, [outcome]), left=looked.plan.left, dry_run=False, clean=looked.report.clean, run_id=run_id)
+    return looked.to_result([outcome], run_id=run_id)
 
 
 def _try_iceberg(registry: Registry, storage: Storage, table: LakeTable, how: Repair) -> tuple[str, str | LakebedError]:
@@ -128,21 +132,32 @@ def _describe(done: Advanced) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Looked:
-    report: CheckReport
+    """What a check found of what is to be mended, and how much besides."""
+
     plan: RepairPlan
+    clean: bool
+    elsewhere: int
+
+    def to_result(self, outcomes: Sequence[StepOutcome], *, dry_run: bool = False, run_id: int | None = None) -> RepairResult:
+        return RepairResult(
+            steps=Rows(StepOutcome, outcomes),
+            left=self.plan.left,
+            dry_run=dry_run,
+            clean=self.clean,
+            run_id=run_id,
+            elsewhere=self.elsewhere,
+        )
 
 
 def _look(
     registry: Registry, storage: Storage, table: str | None, options: RepairOptions, *, tried: AbstractSet[Tried] = frozenset()
 ) -> _Looked:
     report = check(registry, storage, deep=options.get("deep", False), pages=options.get("pages", False), progress=options.get("progress"))
-    findings = [finding for finding in report.findings if table is None or finding.table == table]
+    broken = [finding for finding in report.findings if finding.severity is not Severity.INFO]
+    findings = [finding for finding in broken if table is None or finding.table == table]
     allowed = Allowed(retire_damaged=options.get("retire_damaged", False), give_up_newer=options.get("give_up_newer", False))
-    return _Looked(report=report, plan=plan_repairs(findings, allowed=allowed, tried=tried))
-
-
-def _nothing(looked: _Looked) -> RepairResult:
-    return RepairResult(steps=Rows(StepOutcome), left=looked.plan.left, dry_run=False, clean=looked.report.clean)
+    plan = plan_repairs(findings, allowed=allowed, tried=tried)
+    return _Looked(plan=plan, clean=not findings, elsewhere=len(broken) - len(findings))
 
 
 @dataclass(slots=True)
@@ -175,10 +190,9 @@ def _carry_out(registry: Registry, storage: Storage, table: str | None, looked: 
         with suppress(LakebedError):  # the first error is the one to tell
             _close_run(registry, run_id, "failed", {**progress.totals(), "error": f"{type(exc).__name__}: {exc}"})
         raise
-    totals = {**progress.totals(), "left": len(looked.plan.left), "clean": looked.report.clean}
+    totals = {**progress.totals(), "left": len(looked.plan.left), "clean": looked.clean}
     _close_run(registry, run_id, "failed" if totals["failed"] else "done", totals)
-    outcomes = Rows(StepOutcome, progress.outcomes)
-    return RepairResult(steps=outcomes, left=looked.plan.left, dry_run=False, clean=looked.report.clean, run_id=run_id)
+    return looked.to_result(progress.outcomes, run_id=run_id)
 
 
 def _mend_rounds(mender: Mender, table: str | None, looked: _Looked, progress: _Progress, options: RepairOptions) -> _Looked:
