@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from docs_pages.tables import table
 from lakebed.lake import Lake, connect
+from lakebed.until_closed import until_closed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +33,7 @@ needs it.
 `Mode` is `"append"`, `"overwrite"` or `"overwrite_partitions"`; `MetadataMode` is `"async"` or `"sync"`; `ServiceMode` is `"auto"` or `"off"`.
 """
 _GROUPS = {
-    "Opening and closing": ("close", "spark", "context", "register_functions"),
+    "Opening and closing": ("close", "registry", "storage", "footers", "spark", "context", "register_functions"),
     "Tables": (
         "create_table",
         "table",
@@ -90,8 +91,17 @@ def render(root: Path) -> str:
     lines = [_HEAD, "## `lakebed.connect`", "", *_describe("lakebed.connect", connect, classes)]
     for title, names in grouped.items():
         lines += [f"## {title}", "", *(line for name in names for line in _member(name, members[name], classes))]
-    lines += ["## What calls give back", "", *_results(members, classes)]
+    lines += [
+        "## What calls give back",
+        "",
+        *_results({name: member for name, member in members.items() if not _is_attribute(member)}, classes),
+    ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _is_attribute(member: Any) -> bool:
+    """Set when the lake is opened, so neither a call nor a property."""
+    return isinstance(member, until_closed) and member.func is None
 
 
 def _member(name: str, member: Any, classes: dict[str, ast.ClassDef]) -> list[str]:
@@ -99,6 +109,8 @@ def _member(name: str, member: Any, classes: dict[str, ast.ClassDef]) -> list[st
     function = getattr(member, "fget", None) or getattr(member, "func", None)
     if function is not None:  # a property has no arguments
         return [*head, f"A property: `{_annotation(inspect.signature(function).return_annotation)}`. {_told(function)}".strip(), ""]
+    if _is_attribute(member):
+        return [*head, f"An attribute. {member.__doc__}", ""]
     return [*head, *_describe(f"lake.{name}", member, classes)]
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from lakebed import admin, halves
@@ -17,9 +16,13 @@ from lakebed.parquet.cache import FooterCache
 from lakebed.publishing import Embedded
 from lakebed.registry import lake_tables, plans
 from lakebed.registry.create import read_facts
+from lakebed.registry.engine import Registry
 from lakebed.registry.footers import FooterIndex, load_partition_metadata
+from lakebed.registry.time_travel import plan_at
 from lakebed.registry.waiting import RegistryCommits, take_snapshot, wait_until_published
-from lakebed.settings import ConnectOptions, Settings, load_settings, restore_password
+from lakebed.settings import ConnectOptions, Settings, SparkWishes, load_settings, restore_password
+from lakebed.storage.access import Storage
+from lakebed.until_closed import until_closed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,20 +46,10 @@ if TYPE_CHECKING:
     from lakebed.pipeline.options import DeleteOptions, MaterializeOptions, MergeOptions, ViewSetOptions, WriterOptions
     from lakebed.pipeline.slice_plans import MaterializeResult
     from lakebed.pipeline.writer import GroupedWriter
-    from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import TableOptions
     from lakebed.registry.view_sets import ViewSet
     from lakebed.registry.waiting import Commits
     from lakebed.service import Service, ServiceOptions, Upkeep
-    from lakebed.storage.access import Storage
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparkWishes:
-    """How the session is come by; known before Spark starts."""
-
-    given: SparkSession | None = None
-    options: Mapping[str, str] | None = None
 
 
 def connect(
@@ -71,7 +64,7 @@ def connect(
     verify: bool = True,
     **chosen: Unpack[ConnectOptions],
 ) -> Lake:
-    """Open the lake, creating registry and warehouse where there are none. A registry belongs to one warehouse for life.
+    """Open the lake; where there is none create it, or with `create=False` refuse (`registry_missing`). A registry has one warehouse for life.
 
     What is not given comes from the environment or `lakebed.toml`. Spark starts when it is first needed, with `spark_options`; a
     session given as `spark` is checked and used as it is. `service="auto"` publishes to Iceberg from this process while no other does.
@@ -79,9 +72,7 @@ def connect(
     """
     settings = load_settings(registry_url=url, warehouse=warehouse, **chosen)
     if settings.registry_url is None or settings.warehouse is None:
-        message = (
-            "name the registry and the warehouse: connect(url, warehouse=...), LAKEBED_REGISTRY_URL and LAKEBED_WAREHOUSE, or lakebed.toml"
-        )
+        message = "name the registry and the warehouse: in the call, LAKEBED_REGISTRY_URL and LAKEBED_WAREHOUSE, or lakebed.toml"
         raise InvalidValueError(message)
     registry, storage = open_halves(
         settings.registry_url, settings.warehouse, clock=clock, timeout_s=timeout_s, create=create, verify=verify
@@ -95,9 +86,15 @@ class Lake:
     Pickled, it reconnects, with the password of LAKEBED_REGISTRY_URL or of PostgreSQL's password file: a pickle holds none.
     """
 
+    registry = until_closed[Registry](doc="What `lakebed.registry` works with: tables, files, the journal.")
+    storage = until_closed[Storage](doc="The files of the warehouse.")
+    footers = until_closed[FooterIndex](doc="Footers of registered files, from the registry or else from the file.")
+    _embedded = until_closed[Embedded]()
+
     def __init__(
         self, registry: Registry, storage: Storage, *, settings: Settings | None = None, wishes: SparkWishes | None = None
     ) -> None:
+        self.is_closed = False
         self.registry, self.storage = registry, storage
         self.settings, self._wishes = settings or load_settings(service="off"), wishes or SparkWishes()
         self.cache = FooterCache()
@@ -117,21 +114,27 @@ class Lake:
         return self.registry.backend.shown_url if self.registry.dialect == "sqlite" else self.settings.registry_url
 
     def __enter__(self) -> Self:
+        _ = self.registry  # a closed lake is refused
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Publish what is pending (5 s at most), then let go of what is read and of the registry. The Spark session is left running."""
-        self._embedded.close()
-        if "context" in self.__dict__:
-            self.context.lease.close()
-        self.registry.close()
+        """Publish what is pending (5 s at most), then refuse all further calls (`lake_closed`). The Spark session is left running."""
+        if self.is_closed:
+            return
+        try:
+            self._embedded.close()
+            if "context" in self.__dict__:
+                self.context.lease.close()
+        finally:
+            self.registry.close()
+            self.is_closed = True
 
     # -- Spark --------------------------------------------------------------------------------
 
-    @cached_property
+    @until_closed
     def context(self) -> Context:
         from lakebed.pipeline.context import Context
         from lakebed.pipeline.session import SparkSource
@@ -160,8 +163,8 @@ class Lake:
         self, name: str, schema: Schema | pa.Schema | None = None, *, like: DataFrame | None = None, **options: Unpack[TableOptions]
     ) -> lake_tables.LakeTable:
         """Create a plain table from a schema (an Arrow one is given field ids in the order of its columns) or `like` a DataFrame."""
-        spec = lake_tables.TableSpec.of(TableName.parse(name), halves.schema_of(name, schema, like), **options)
-        return lake_tables.create_table(self.registry, spec)
+        registry, given = self.registry, halves.schema_of(name, schema, like)
+        return lake_tables.create_table(registry, lake_tables.TableSpec.of(TableName.parse(name), given, **options))
 
     def table(self, name: str) -> lake_tables.LakeTable:
         """The table with its serving schema; one that is not there is refused."""
@@ -277,9 +280,9 @@ class Lake:
         """`with lake.reading():` files that a query inside the block plans stay until its end, and no longer."""
         return self.context.lease.reading()
 
-    def plan(self, name: str, *, ranges: Sequence[plans.ColumnRange] = (), as_of: int | None = None) -> plans.Plan:
-        """Which files hold rows in the ranges, from one snapshot of the registry; no file is opened and Spark is not needed."""
-        return plans.plan_files(self.registry, TableName.parse(name), ranges=ranges, as_of=as_of)
+    def plan(self, name: str, *, ranges: Sequence[plans.ColumnRange] = (), as_of: int | Time | None = None) -> plans.Plan:
+        """Which files hold rows in the ranges, now or `as_of` as in `read`; no file is opened and Spark is not needed."""
+        return plan_at(self.registry, TableName.parse(name), ranges=ranges, as_of=as_of)
 
     def load_partition_metadata(self, path: str) -> FileMetaData:
         """The footer of a registered file; `self.footers.load` also falls back to the file itself."""
@@ -313,7 +316,7 @@ class Lake:
 
     # -- Iceberg ------------------------------------------------------------------------------
 
-    @cached_property
+    @until_closed
     def commits(self) -> Commits:
         """How writers of this lake wait for Iceberg."""
         if self.settings.service == "auto":

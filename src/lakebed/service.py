@@ -118,6 +118,7 @@ class Service:
 
     def start(self) -> None:
         """Running, or standing by for the process that is."""
+        self._registry.require_open()
         if self.compactor is not None:
             self.compactor.start()
         self.astha.start()

@@ -254,3 +254,12 @@ def test_a_service_that_cannot_listen_takes_no_lease(shell: Shell, listen: str) 
     assert "invalid_value: listen=" in done.stderr
     with shell.open() as lake:
         assert logical_dump(lake.registry) == before
+
+
+@pytest.mark.parametrize(("as_of", "said"), [("2999-01-01", "is in the future"), ("2013-01-01", "had no file yet")])
+def test_explaining_a_state_that_never_was_is_refused(shell: Shell, as_of: str, said: str) -> None:
+    done = shell.run("explain", f"SELECT * FROM {NAME}", "--as-of", as_of)
+
+    assert done.exit_code == 1
+    assert done.stderr.startswith("invalid_value: ")
+    assert said in done.stderr

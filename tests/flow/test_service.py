@@ -188,8 +188,8 @@ def test_of_two_processes_one_publishes_and_the_other_takes_over(url: str, tmp_p
         second.snapshot(ORDERS_NAME)
         assert sorted(is_active(lake) for lake in (first, second)) == [False, True]
 
-        (first if is_active(first) else second).close()
-        survivor = second if not is_active(first) else first
+        active, survivor = (first, second) if is_active(first) else (second, first)
+        active.close()
         write_partition(survivor, 3)
         survivor.snapshot(ORDERS_NAME, timeout_s=60)
 

@@ -12,7 +12,7 @@ from lakebed.core.types import Primitive
 from lakebed.pipeline.filters import Filter, find_filter
 from lakebed.pipeline.queries import parse_query
 from lakebed.pipeline.read import Ask, Window, find_paths, question_of, require_in
-from lakebed.pipeline.sql import asks_of
+from lakebed.pipeline.sql import asks_of, require_moment
 from lakebed.registry.plans import count_files, find_event_range
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def explain(context: Context, text: str, *, as_of: Time | None = None) -> Explan
 
     Spark is not started: tables of its catalog are found by a session that runs already.
     """
+    require_moment(context, as_of)
     query = parse_query(text)
     asks = [ask for _, ask in asks_of(context, query, as_of, in_catalog=False)]
     return Explanation(text=text, scans=_scan_all(context, asks))

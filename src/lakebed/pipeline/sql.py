@@ -14,6 +14,7 @@ from lakebed.pipeline.function_answers import answer, bind_arguments, find_funct
 from lakebed.pipeline.queries import find_conditions, parse_query, rewrite
 from lakebed.pipeline.read import Ask, frame_of_planned, plan_all
 from lakebed.registry.lake_tables import list_tables
+from lakebed.registry.time_travel import require_past
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,9 +34,7 @@ def sql(context: Context, text: str, *, as_of: Time | None = None) -> DataFrame:
 
     `database.name` is a lake table first, then one of Spark's catalog. Nothing stays behind in the session.
     """
-    if as_of is not None and not isinstance(as_of, (date, str)):
-        message = f"as_of={as_of!r}: a query over several tables can only go back to a time; give a datetime with a zone or ISO 8601 text"
-        raise InvalidValueError(message)
+    require_moment(context, as_of)
     query = parse_query(text)
     frames = _table_frames(context, query, as_of) | _function_frames(context, query)
     if not frames:
@@ -44,6 +43,16 @@ def sql(context: Context, text: str, *, as_of: Time | None = None) -> DataFrame:
     keys = {place: f"t{number}" for number, place in enumerate(frames)}
     with spark_translated("the query"):
         return context.spark.sql(rewrite(query, keys), None, **{keys[place]: frame for place, frame in frames.items()})
+
+
+def require_moment(context: Context, as_of: Time | None) -> None:
+    """Numbers are those of one table's journal, and a query has several tables, or none."""
+    if as_of is None:
+        return
+    if not isinstance(as_of, (date, str)):
+        message = f"as_of={as_of!r}: a query over several tables can only go back to a time; give a datetime with a zone or ISO 8601 text"
+        raise InvalidValueError(message)
+    require_past(as_of, context.registry)
 
 
 def asks_of(context: Context, query: Query, as_of: Time | None, *, in_catalog: bool) -> list[tuple[Mention, Ask]]:

@@ -15,6 +15,7 @@ from lakebed.core.errors import (
     ForkedConnectionError,
     InvalidValueError,
     LakebedError,
+    LakeClosedError,
     OperationConflictError,
     OutcomeUnknownError,
     RegistryLockedError,
@@ -63,7 +64,7 @@ class Registry:
         """`clock` decides instead of the database's and the host's; `host_clock` is what this host says."""
         self.backend = backend
         self._clock, self._host_clock = clock, host_clock
-        self._pid = os.getpid()
+        self._pid, self._is_closed = os.getpid(), False
         self._idle: list[Connection] = []
         self._guard = threading.Lock()
         self._table_ids: dict[TableName, int] = {}
@@ -108,7 +109,7 @@ class Registry:
         with self._checked_out() as connection:
             self.backend.begin_read(connection)
             try:
-                yield Reader(connection, self.indexed_fields)
+                yield Reader(connection, self.indexed_fields, now=self.now)
             finally:
                 self.backend.end_read(connection)
 
@@ -219,13 +220,18 @@ class Registry:
             idle, self._idle = self._idle, []
         return idle
 
+    def require_open(self) -> None:
+        if self._is_closed:
+            raise LakeClosedError
+
     def close(self) -> None:
-        """Close every idle connection; on SQLite under the writers' lock, because the last close checkpoints.
+        """Close every idle connection, and refuse further ones; on SQLite under the writers' lock, because the last close checkpoints.
 
         Where that lock is taken, somebody else has the registry open, and ours is not the last.
         """
         if os.getpid() != self._pid:
             return  # they are the parent's: a goodbye from here would end its sessions
+        self._is_closed = True
         self.heartbeat.stop()
         idle = self.take_idle()
         if isinstance(self.backend, SqliteBackend) and self.backend.holds_registry and idle:
@@ -282,6 +288,7 @@ class Registry:
     def _checked_out(self) -> Iterator[Connection]:
         if os.getpid() != self._pid:
             raise ForkedConnectionError
+        self.require_open()
         with self._guard:
             connection = self._idle.pop() if self._idle else None
         connection = connection or self.backend.connect()
@@ -303,7 +310,9 @@ class Registry:
                 connection.close()
 
     def _give_back(self, connection: Connection) -> None:
-        if not connection.closed:
+        if self._is_closed:
+            connection.close()
+        elif not connection.closed:
             with self._guard:
                 self._idle.append(connection)
 

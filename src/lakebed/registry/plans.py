@@ -269,6 +269,12 @@ def _then(as_of: AsOf | None) -> tuple[str, str, int | None]:
             return _IN_RANGE, _AS_OF, as_of
 
 
+def require_number(reader: Reader, name: TableName, number: int) -> None:
+    """Refuse a journal number that the table has not reached, or whose files may be gone."""
+    heads = reader.query(_HEAD, {"database": name.database, "name": name.name})
+    _require_reachable(name, number, *heads[0][1:])
+
+
 def _require_reachable(name: TableName, as_of: int, last_seq: int, horizon: int) -> None:
     if not horizon <= as_of <= last_seq:
         message = f"{name}: journal number {as_of} cannot be read; kept are {horizon} to {last_seq}"

@@ -6,16 +6,22 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING
 
-from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError
+from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError, TableNotFoundError
 from lakebed.core.schema import Schema
 from lakebed.core.times import Time, show, to_micros
 from lakebed.registry.foreign import FOREIGN
-from lakebed.registry.lake_tables import list_versions
-from lakebed.registry.plans import AsOf, AtGroup, find_number_at
+from lakebed.registry.lake_tables import list_versions, read_table
+from lakebed.registry.plans import AsOf, AtGroup, find_number_at, read_plan, require_number
 from lakebed.registry.serving import find_version_at, find_version_of
+from lakebed.registry.transaction import MAX_SKEW_US
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakebed.core.names import TableName
+    from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.plans import ColumnRange, Plan
     from lakebed.registry.transaction import Reader
 
 _FIND = "SELECT group_no, timestamp_ms, summary, expired_at, trigger FROM table_snapshots WHERE table_id = :table_id AND snapshot_id = :id"
@@ -37,12 +43,16 @@ def go_back(reader: Reader, table: LakeTable, as_of: int | Time | None) -> Momen
     if as_of is None:
         return Moment(at=None, table=table)
     if isinstance(as_of, (date, str)):
-        return _at_number(reader, table, find_number_at(reader, table.table_id, to_micros(as_of)))
+        return _at_number(reader, table, find_number_at(reader, table.table_id, require_past(as_of, reader)))
     if isinstance(as_of, bool) or not isinstance(as_of, int):
         message = f"{table.name}: as_of={as_of!r} is not a journal number, a snapshot id or a time"
         raise InvalidValueError(message)
     rows = reader.query(_FIND, {"table_id": table.table_id, "id": as_of})
     if not rows and as_of < _LEAST_SNAPSHOT_ID:
+        if as_of < 1:
+            message = f"{table.name}: as_of={as_of} is not a journal number, which begin with 1, a snapshot id or a time"
+            raise InvalidValueError(message)
+        require_number(reader, table.name, as_of)
         return _at_number(reader, table, as_of)
     if rows and rows[0][4] == FOREIGN:
         message = f"{table.name}: another program committed snapshot {as_of}, and only Iceberg's metadata says what it holds: read it with another engine"
@@ -52,6 +62,25 @@ def go_back(reader: Reader, table: LakeTable, as_of: int | Time | None) -> Momen
     group, at_ms, summary, *_ = rows[0]
     version = find_version_of(reader, table.table_id, group=group, at_ms=at_ms, summary=summary)
     return Moment(at=AtGroup(group), table=_as_version(reader, table, version))
+
+
+def plan_at(registry: Registry, name: TableName, *, ranges: Sequence[ColumnRange], as_of: int | Time | None) -> Plan:
+    """`plan_files` of an earlier state, named as for `go_back`."""
+    with registry.read() as reader:
+        if as_of is None:
+            return read_plan(reader, name, ranges=ranges)
+        if (table := read_table(reader, name)) is None:
+            raise TableNotFoundError(str(name))
+        return read_plan(reader, name, ranges=ranges, as_of=go_back(reader, table, as_of).at)
+
+
+def require_past(as_of: Time, clock: Registry | Reader) -> int:
+    """The time in microseconds, unless the registry's clock is far from reaching it: nothing is known of the state then."""
+    moment, now = to_micros(as_of), clock.now()
+    if moment > now + MAX_SKEW_US:
+        message = f"as_of={show(moment)} is in the future: the registry's clock says {show(now)}"
+        raise InvalidValueError(message)
+    return moment
 
 
 def _at_number(reader: Reader, table: LakeTable, number: int) -> Moment:

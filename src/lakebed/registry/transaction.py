@@ -14,6 +14,7 @@ from lakebed.registry.statements import Run
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from lakebed.core.times import Clock
     from lakebed.registry.connection import Connection, Rows, TableHead
     from lakebed.registry.engine import Registry
     from lakebed.registry.statements import Dialect
@@ -33,8 +34,10 @@ def ids_of_table(alias: str = "") -> str:
 class Reader:
     """Statements on one snapshot, for a bounded time: an old snapshot keeps SQLite's WAL and PostgreSQL's dead rows."""
 
-    def __init__(self, connection: Connection, indexed_fields: dict[int, tuple[int, ...]], *, max_age_s: float = MAX_READ_S) -> None:
-        self._connection = connection
+    def __init__(
+        self, connection: Connection, indexed_fields: dict[int, tuple[int, ...]], *, now: Clock, max_age_s: float = MAX_READ_S
+    ) -> None:
+        self._connection, self.now = connection, now
         self._ends_at = time.monotonic() + max_age_s
         self.indexed_fields = indexed_fields
 
