@@ -232,6 +232,7 @@ def test_an_unknown_outcome_deletes_nothing_and_recovery_decides(lake: Lake) -> 
         def rewrite(self, order: Order, *, cancelled: Callable[[], bool]) -> Rewriting | None:
             super().rewrite(order, cancelled=cancelled)
             orders.append(order)
+            self.lake.registry.attempts.send(order.operation.op_id)  # its commit is under way
             raise OutcomeUnknownError(order.operation.op_id)
 
     with pytest.raises(OutcomeUnknownError):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.orphans import Needed
 from lakebed.registry.foreign import list_tables_with_foreign
+from lakebed.registry.open_runs import close_ended_runs
 from lakebed.registry.operations import finish_rollback, list_expired_operations, take_expired
 from lakebed.registry.temporary_files import BATCH, ORPHAN, Claim, claim_expired, finalize_deleted, release_failed, release_needed
 
@@ -70,9 +71,13 @@ def _list_limits(batch_size: int, max_batches: int | None) -> Iterator[int]:
 
 
 def recover_operations(registry: Registry, storage: Storage) -> list[str]:
-    """Undo what dead writers left: take the operation first, then its directory, then close it; the ids undone."""
+    """Undo what dead writers left: take the operation first, then its directory, then close it; the ids undone.
+
+    Runs whose process is proven to have ended are closed as failed.
+    """
     storage.clear_scratch()
     undone: list[str] = []
+    close_ended_runs(registry)
     while expired := list_expired_operations(registry):
         before = len(undone)
         for operation in expired:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from lakebed.admin.actors import find_actor
 from lakebed.admin.retiring import MAX_PARTITIONS
-from lakebed.core.errors import InvalidValueError, LakebedError, TableNotFoundError, TooManyPartitionsError
+from lakebed.core.errors import InvalidValueError, TableNotFoundError, TooManyPartitionsError
 from lakebed.core.names import TableName
 from lakebed.registry.lake_tables import drop_table as hide_table
 from lakebed.registry.lake_tables import require_table
 from lakebed.registry.listing import list_partitions
+from lakebed.registry.open_runs import OpenRun, keeping_run
 from lakebed.registry.retire import DEFAULT_GRACE_US
 from lakebed.registry.retirements import RETIRED, retire_in_parts
-from lakebed.registry.runs import add_run, finish_run
 from lakebed.registry.view_sets import list_definitions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from lakebed.core.results import Rows
     from lakebed.registry.engine import Registry
     from lakebed.registry.listing import PartitionRow
+    from lakebed.registry.retirements import RetireOutcome
     from lakebed.registry.transaction import Transaction
 
 DROP = "drop_table"  # stored, as a job: never rename
@@ -80,41 +81,52 @@ def drop_table(
         return planned
     if planned.partitions > max_partitions:
         raise TooManyPartitionsError(str(name), found=planned.partitions, allowed=max_partitions)
-    run_id = _hide(registry, name, planned, actor=find_actor(actor))
-    return _retire_all(registry, replace(planned, run_id=run_id), grace_us=grace_us, progress=progress)
+    retired: list[PartitionRow] = []
+    run = OpenRun(
+        DROP, actor=find_actor(actor), plan={"table": str(name), **_totals(planned)}, table_id=found.table_id,
+        so_far=lambda: {"retired": len(retired)},
+    )  # fmt: skip
+    with keeping_run(registry, run):
+        left = _hide(registry, name, planned, run)
+        for part in _retire_all(registry, planned, left, run, grace_us=grace_us):
+            retired += part
+            if progress is not None:
+                progress(len(retired), len(left))
+    return replace(_sum(name, found.table_id, retired, dry_run=False), run_id=run.run_id)
 
 
-def _hide(registry: Registry, name: TableName, planned: Drop, *, actor: str) -> int:
+def _hide(registry: Registry, name: TableName, planned: Drop, run: OpenRun) -> Rows[PartitionRow]:
     """Nobody can write to the table after this transaction: what it holds then is all there is to retire."""
 
-    def body(tx: Transaction) -> int:
+    def body(tx: Transaction) -> Rows[PartitionRow]:
         locked = tx.require(name)
         if locked.table_id != planned.table_id:  # dropped and made again since we looked
             raise TableNotFoundError(str(name))
-        run_id = add_run(tx, DROP, actor=actor, plan={"table": str(name), **_totals(planned)}, table_id=locked.table_id)
+        run.begin(tx)
         hide_table(tx, name)
-        return run_id
+        left = list_partitions(tx, planned.table_id)
+        if not left:
+            run.finish(tx, result=_totals(_sum(name, planned.table_id, (), dry_run=False)))
+        return left
 
     return registry.transact(body, tables=[name])
 
 
-def _retire_all(registry: Registry, planned: Drop, *, grace_us: int, progress: Callable[[int, int], None] | None) -> Drop:
-    assert planned.run_id is not None  # noqa: S101 - set by whoever hid the table
-    retired: list[PartitionRow] = []
-    rows = list_partitions(registry, planned.table_id)
+def _retire_all(
+    registry: Registry, planned: Drop, rows: Rows[PartitionRow], run: OpenRun, *, grace_us: int
+) -> Iterator[list[PartitionRow]]:
+    """What was retired, part by part; the run is closed with the last."""
     by_id = {row.partition_id: row for row in rows}
-    try:
-        for part in retire_in_parts(registry, rows, reason="dropped", grace_us=grace_us):
-            retired += [by_id[outcome.partition_id] for outcome in part if outcome.outcome == RETIRED and outcome.partition_id is not None]
-            if progress is not None:
-                progress(len(retired), len(rows))
-    except BaseException as exc:
-        with suppress(LakebedError):  # the first error is the one to tell
-            _close(registry, planned.run_id, "failed", {"retired": len(retired), "error": f"{type(exc).__name__}: {exc}"})
-        raise
-    done = replace(_sum(TableName.parse(planned.table), planned.table_id, retired, dry_run=False), run_id=planned.run_id)
-    _close(registry, planned.run_id, "done", _totals(done))
-    return done
+
+    def find_retired(outcomes: Sequence[RetireOutcome]) -> list[PartitionRow]:
+        return [by_id[one.partition_id] for one in outcomes if one.outcome == RETIRED and one.partition_id is not None]
+
+    def finish(tx: Transaction, outcomes: Sequence[RetireOutcome]) -> None:
+        done = _sum(TableName.parse(planned.table), planned.table_id, find_retired(outcomes), dry_run=False)
+        run.finish(tx, result=_totals(done))
+
+    for part in retire_in_parts(registry, rows, reason="dropped", grace_us=grace_us, begin=run.begin, finish=finish):
+        yield find_retired(part)
 
 
 def _require_unread(registry: Registry, name: TableName) -> None:
@@ -132,11 +144,6 @@ def _micros(seconds: float) -> int:
         message = f"a grace period of {seconds} s cannot be kept"
         raise InvalidValueError(message)
     return int(seconds * 1e6)
-
-
-def _close(registry: Registry, run_id: int, state: str, result: dict[str, Any]) -> None:
-    with registry.write() as tx:
-        finish_run(tx, run_id, state=state, result=result)
 
 
 def _sum(name: TableName, table_id: int, rows: Sequence[PartitionRow], *, dry_run: bool) -> Drop:

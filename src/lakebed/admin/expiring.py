@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from lakebed.registry.engine import Registry
+    from lakebed.registry.transaction import Transaction
 
 EXPIRE = "expire_snapshots"  # stored, as a job: never rename
 
@@ -63,14 +64,17 @@ def expire_snapshots(
 
 
 def _wish(registry: Registry, table: str, going: list[int], *, actor: str) -> int:
-    table_id = require_table(registry, TableName.parse(table)).table_id
-    with registry.write() as tx:
+    name = TableName.parse(table)
+    table_id = require_table(registry, name).table_id
+
+    def body(tx: Transaction) -> int:
+        tx.require(name)  # it may have been dropped since
         run_id = add_run(tx, EXPIRE, actor=actor, plan={"table": table, "snapshots": going}, table_id=table_id)
-    after = request_expiry(registry, table_id, going)
-    wished = sum(snapshot_id in after.expire for snapshot_id in going)
-    with registry.write() as tx:
-        finish_run(tx, run_id, state="done", result={"wished": wished})
-    return run_id
+        after = request_expiry(tx, table_id, going)
+        finish_run(tx, run_id, state="done", result={"wished": sum(snapshot_id in after.expire for snapshot_id in going)})
+        return run_id
+
+    return registry.transact(body, tables=[table_id])
 
 
 def _say_kept(row: SnapshotRow) -> str:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
 
 from lakebed.admin.actors import find_actor
 from lakebed.admin.lists import find_id
-from lakebed.core.errors import InvalidValueError, LakebedError, PartitionNotFoundError, PartitionStraddlesError, TooManyPartitionsError
+from lakebed.core.errors import InvalidValueError, PartitionNotFoundError, PartitionStraddlesError, TooManyPartitionsError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
 from lakebed.core.results import Rows
 from lakebed.core.times import MICROSECOND, MIN_MICROS, Time, TimeRange, show, to_micros
 from lakebed.registry.incompatible import list_incompatible
 from lakebed.registry.lake_tables import require_table
 from lakebed.registry.listing import PartitionFilter, find_existing_range, find_partitions
+from lakebed.registry.open_runs import OpenRun, keeping_run
 from lakebed.registry.retire import DEFAULT_GRACE_US, Victims, require_by_key, retire_victims
 from lakebed.registry.retirements import (
     ALREADY_RETIRED,
@@ -316,23 +316,35 @@ def _carry_out(registry: Registry, rows: Sequence[Listed], task: _Task, options:
         return _finished(task, [outcome_of(row, WOULD_RETIRE) for row in rows], dry_run=True)
     if len(rows) > allowed:
         raise TooManyPartitionsError(task.what, found=len(rows), allowed=allowed)
-    with registry.write() as tx:
-        plan = {**task.plan, "partitions": len(rows)}
-        run_id = add_run(tx, task.job, actor=find_actor(options.get("actor")), plan=plan, table_id=task.table_id)
+    plan = {**task.plan, "partitions": len(rows)}
     done: list[RetireOutcome] = []
-    try:
+    run = OpenRun(
+        task.job, actor=find_actor(options.get("actor")), plan=plan, table_id=task.table_id, so_far=lambda: _finished(task, done).totals()
+    )  # fmt: skip
+
+    def finish(tx: Transaction, outcomes: Sequence[RetireOutcome]) -> None:
+        run.finish(tx, result=_finished(task, outcomes).totals())
+
+    with keeping_run(registry, run):
         if options.get("atomic", False):
-            done += retire_at_once(registry, rows, check=task.check, reason=task.reason, grace_us=grace_us)
+            done += retire_at_once(
+                registry, rows, check=task.check, reason=task.reason, grace_us=grace_us, begin=run.begin, finish=finish
+            )  # fmt: skip
         else:
-            for part in retire_in_parts(registry, rows, check=task.check, reason=task.reason, grace_us=grace_us):
+            for part in retire_in_parts(
+                registry, rows, check=task.check, reason=task.reason, grace_us=grace_us, begin=run.begin, finish=finish
+            ):  # fmt: skip
                 done += part
-    except BaseException as exc:
-        with suppress(LakebedError):  # the first error is the one to tell
-            _close(registry, run_id, "failed", {**_finished(task, done).totals(), "error": f"{type(exc).__name__}: {exc}"})
-        raise
-    finished = _finished(task, done, run_id=run_id)
-    _close(registry, run_id, "done", finished.totals())
-    return finished
+        if not run.is_closed:
+            _write_down(registry, run, task, done)
+    return _finished(task, done, run_id=run.run_id)
+
+
+def _write_down(registry: Registry, run: OpenRun, task: _Task, kept: Sequence[RetireOutcome]) -> None:
+    """A call that found nothing to do, or whose transaction was taken back for the partitions it names."""
+    told = {"error": f"all or nothing: {len(kept)} partitions were left as they were"} if kept else {}
+    with registry.write() as tx:
+        run.finish(tx, state="failed" if kept else "done", result=_finished(task, kept).totals() | told)
 
 
 def _carry_out_named(registry: Registry, ids: Sequence[int], listed: Sequence[Listed], task: _Task, options: BulkOptions) -> Retirement:
@@ -359,11 +371,6 @@ def _not_found(partition_id: int) -> RetireOutcome:
 
 def _finished(task: _Task, outcomes: Sequence[RetireOutcome], *, dry_run: bool = False, run_id: int | None = None) -> Retirement:
     return Retirement(outcomes=Rows(RetireOutcome, [*outcomes, *task.beside]), dry_run=dry_run, run_id=run_id, message=task.message)
-
-
-def _close(registry: Registry, run_id: int, state: str, result: dict[str, Any]) -> None:
-    with registry.write() as tx:
-        finish_run(tx, run_id, state=state, result=result)
 
 
 def _tell_nothing(registry: Registry, what: str, table_id: int) -> str:

@@ -16,7 +16,7 @@ from lakebed.core.wishes import WISHES, parse_wishes
 from lakebed.registry.foreign import read_refs
 from lakebed.registry.lake_tables import require_table, set_properties
 from lakebed.registry.snapshots import list_snapshots as list_kept
-from lakebed.registry.wishes import change_wishes
+from lakebed.registry.wishes import change_locked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,14 +68,20 @@ def tag_snapshot(registry: Registry, table: str, tag: str, snapshot_id: int | No
     if tag == "main":
         message = f"{table}: main is the table itself: choose another name"
         raise InvalidValueError(message)
-    found = require_table(registry, TableName.parse(table))
-    _require_own(registry, found, tag)
     if snapshot_id is not None:
         require_name("tag", tag)
-        _require_kept(registry, found, snapshot_id)
-    with registry.write() as tx:
-        write_down(tx, "tag_snapshot", {"table": table, "tag": tag, "snapshot_id": snapshot_id}, actor=actor, table_id=found.table_id)
-    change_wishes(registry, found.table_id, lambda wishes: _with_tag(wishes, tag, snapshot_id))
+    name = TableName.parse(table)
+    table_id = require_table(registry, name).table_id
+
+    def body(tx: Transaction) -> None:
+        tx.require(name)  # it may have been dropped since
+        _require_own(tx, table_id, table, tag)
+        if snapshot_id is not None:
+            _require_kept(tx, table_id, table, snapshot_id)
+        write_down(tx, "tag_snapshot", {"table": table, "tag": tag, "snapshot_id": snapshot_id}, actor=actor, table_id=table_id)
+        change_locked(tx, table_id, lambda wishes: _with_tag(wishes, tag, snapshot_id))
+
+    registry.transact(body, tables=[table_id])
 
 
 def configure_table(registry: Registry, /, table: str, **changes: Any) -> None:
@@ -106,18 +112,18 @@ def _with_tag(wishes: Wishes, tag: str, snapshot_id: int | None) -> Wishes:
     return replace(wishes, tags={**tags, tag: snapshot_id}, expire=tuple(s for s in wishes.expire if s != snapshot_id))
 
 
-def _require_own(registry: Registry, table: LakeTable, tag: str) -> None:
-    if tag in read_refs(registry, table.table_id).refs:
-        message = f"{table.name}: another program wrote the ref {tag}: choose another name, or drop it there; nothing was changed"
+def _require_own(tx: Transaction, table_id: int, table: str, tag: str) -> None:
+    if tag in read_refs(tx, table_id).refs:
+        message = f"{table}: another program wrote the ref {tag}: choose another name, or drop it there; nothing was changed"
         raise InvalidValueError(message)
 
 
-def _require_kept(registry: Registry, table: LakeTable, snapshot_id: int) -> None:
-    kept = list_kept(registry, table.table_id)
+def _require_kept(tx: Transaction, table_id: int, table: str, snapshot_id: int) -> None:
+    kept = list_kept(tx, table_id)
     if snapshot_id not in {snapshot.snapshot_id for snapshot in kept}:
         newest = kept[-1] if kept else None
         at = "" if newest is None else str(from_micros(newest.timestamp_ms * 1000))
-        raise SnapshotNotFoundError(str(table.name), snapshot_id, nearest=None if newest is None else newest.snapshot_id, at=at)
+        raise SnapshotNotFoundError(table, snapshot_id, nearest=None if newest is None else newest.snapshot_id, at=at)
 
 
 def _row(snapshot: TableSnapshots, table: LakeTable, named: Mapping[str, int]) -> SnapshotRow:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakebed.admin.actors import find_actor
 from lakebed.adopting.places import open_place
@@ -23,9 +22,9 @@ from lakebed.parquet.shaping import Shape
 from lakebed.registry.adopted import SourceStamp, list_adopted, remember_adopted
 from lakebed.registry.lake_tables import TableSpec, create_table, evolve_schema, require_table
 from lakebed.registry.left_out import LeftOut, drop_records, record_left_out
+from lakebed.registry.open_runs import OpenRun, keeping_run
 from lakebed.registry.orphans import list_swept
 from lakebed.registry.publish import publish_partition
-from lakebed.registry.runs import add_run, finish_run
 from lakebed.storage.intake import bring_in
 from lakebed.writing import open_writing, partition_of, place_file, wanted_of_foreign
 
@@ -68,7 +67,10 @@ def adopt(registry: Registry, storage: Storage, table: str, directory: str, requ
         return _tell(name, plan, request)
     target = _prepare(registry, name, plan.target, request)
     _record(registry, storage, plan, target)
-    with _run(registry, target, plan, request) as run:
+    told = {"table": str(name), "directory": plan.walk.root, "files": len(taken), "rows": sum(s.row_count for s in taken)}
+    run = _Run()
+    run.kept = OpenRun("adopt", actor=find_actor(request.actor), plan=told, table_id=target.table_id, so_far=run.total)
+    with keeping_run(registry, run.kept):
         _take_all(_Taking(registry, storage, open_place(storage, plan.walk.root), target, request), taken, run)
     return _tell(name, plan, request, run=run)
 
@@ -77,27 +79,12 @@ def adopt(registry: Registry, storage: Storage, table: str, directory: str, requ
 class _Run:
     """What has become true so far; `outcomes` replace the plan where a file turned out otherwise."""
 
-    run_id: int
+    kept: OpenRun = field(init=False)
     partition_ids: list[int] = field(default_factory=list)
     outcomes: dict[str, AdoptedFile] = field(default_factory=dict)
 
-
-@contextmanager
-def _run(registry: Registry, table: LakeTable, plan: AdoptionPlan, request: AdoptRequest) -> Iterator[_Run]:
-    taken = [step for step in plan.steps if step.is_taken]
-    told = {"table": str(table.name), "directory": plan.walk.root, "files": len(taken), "rows": sum(s.row_count for s in taken)}
-    with registry.write() as tx:
-        run = _Run(run_id=add_run(tx, "adopt", actor=find_actor(request.actor), plan=told, table_id=table.table_id))
-    state, error = "failed", None
-    try:
-        yield run
-        state = "done"
-    except LakebedError as exc:
-        error = f"{exc.code}: {exc}"
-        raise
-    finally:
-        with registry.write() as tx:
-            finish_run(tx, run.run_id, state=state, result={"partitions": len(run.partition_ids), "error": error})
+    def total(self, more: int = 0) -> dict[str, Any]:
+        return {"partitions": len(self.partition_ids) + more}
 
 
 def _prepare(registry: Registry, name: TableName, target: Target, request: AdoptRequest) -> LakeTable:
@@ -143,16 +130,21 @@ class _Taking:
 
 
 def _take_all(taking: _Taking, steps: Sequence[Step], run: _Run) -> None:
+    with taking.registry.write() as tx:
+        run.kept.begin(tx)
     size = max(1, taking.request.batch_files)
     for start in range(0, len(steps), size):
         batch = steps[start : start + size]
-        if (partition_id := _take(taking, batch, run)) is not None:
+        if (partition_id := _take(taking, batch, run, is_last=start + len(batch) == len(steps))) is not None:
             run.partition_ids.append(partition_id)
         if taking.request.progress is not None:
             taking.request.progress(start + len(batch), len(steps))
+    if not run.kept.is_closed:  # every file of the last batch was refused after all
+        with taking.registry.write() as tx:
+            run.kept.finish(tx, result=run.total())
 
 
-def _take(taking: _Taking, steps: Sequence[Step], run: _Run) -> int | None:
+def _take(taking: _Taking, steps: Sequence[Step], run: _Run, *, is_last: bool) -> int | None:
     """One batch: intent, files, capture, one transaction; None when every file of it was refused after all."""
     registry, storage, table = taking.registry, taking.storage, taking.table
     _require_unswept(registry, storage, steps)
@@ -163,7 +155,14 @@ def _take(taking: _Taking, steps: Sequence[Step], run: _Run) -> int | None:
         if writing.paths:
             storage.sync_tree(writing.directory)
         partition = partition_of(table, captured, insert_range=None, instance=taking.request.instance)
-        done = writing.published = publish_partition(registry, partition, writing.operation, guard=_remember(table, writing, kept))
+        remember = _remember(table, writing, kept)
+
+        def guard(tx: Transaction) -> None:
+            remember(tx)
+            if is_last:
+                run.kept.finish(tx, result=run.total(1))
+
+        done = writing.published = publish_partition(registry, partition, writing.operation, guard=guard)
         return done.partition_id
 
 
@@ -269,5 +268,5 @@ def _tell(name: TableName, plan: AdoptionPlan, request: AdoptRequest, *, run: _R
         skipped=plan.walk.skipped,
         differences=plan.target.differences,
         partition_ids=tuple(run.partition_ids) if run is not None else (),
-        run_id=run.run_id if run is not None else None,
+        run_id=run.kept.run_id if run is not None else None,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,10 +27,10 @@ from lakebed.registry.adopted import list_registered
 from lakebed.registry.lake_tables import TableSpec, create_table, find_table, list_versions
 from lakebed.registry.left_out import LeftOut, record_left_out
 from lakebed.registry.legacy import APP_ID, PROPERTY, close_side_version, list_imported, open_side_version, queue_legacy_files
-from lakebed.registry.runs import add_run, finish_run
+from lakebed.registry.open_runs import OpenRun, keeping_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from lakebed.adopting.legacy_files import Located
     from lakebed.adopting.legacy_plan import PlannedPartition, VersionPlan, ViewSetPlan
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lakebed.core.names import TableName
     from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.transaction import Transaction
     from lakebed.storage.access import Storage
 
 logger = logging.getLogger(__name__)
@@ -64,30 +65,16 @@ def import_legacy(registry: Registry, storage: Storage, url: str, request: Impor
             importing.carry_out(plans)
             importing.take_temporary_files(plans)
             return importing.tell(None)
-        with _run(registry, importing, plans) as run_id:
+        told = {"source": source.shown_url, "root": root, "view_sets": [plan.view_set for plan in plans]}
+        run = OpenRun("import_legacy", actor=find_actor(request.actor), plan=told, so_far=importing.total)
+        with keeping_run(registry, run):
+            with registry.write() as tx:
+                run.begin(tx)
             importing.record_files(plans)
             importing.carry_out(plans)
             importing.take_temporary_files(plans)
-            importing.explain_left_out()
-        return importing.tell(run_id)
-
-
-@contextmanager
-def _run(registry: Registry, importing: _Importing, plans: Sequence[ViewSetPlan]) -> Iterator[int]:
-    told = {"source": importing.source.shown_url, "root": importing.root, "view_sets": [plan.view_set for plan in plans]}
-    with registry.write() as tx:
-        run_id = add_run(tx, "import_legacy", actor=find_actor(importing.request.actor), plan=told)
-    state, error = "failed", None
-    try:
-        yield run_id
-        state = "done"
-    except LakebedError as exc:
-        error = f"{exc.code}: {exc}"
-        raise
-    finally:
-        result = {"view_sets": len(importing.done), "findings": len(importing.findings), "error": error}
-        with registry.write() as tx:
-            finish_run(tx, run_id, state=state, result=result)
+            importing.explain_left_out(finish=lambda tx: run.finish(tx, result=importing.total()))
+        return importing.tell(run.run_id)
 
 
 @dataclass(slots=True)
@@ -284,18 +271,18 @@ class _Importing:
             reasons = {path: _TO_COME if view_set in wanted else _NOT_CHOSEN.format(view_set) for path, view_set in batch}
             self._record(reasons)
 
-    def explain_left_out(self) -> None:
-        """What was found of each file that is still out."""
-        if self.in_place:
-            self._record({f.file_path: f"{f.kind}: {f.message}" for f in self.findings if f.file_path is not None and not f.kept})
+    def explain_left_out(self, *, finish: Callable[[Transaction], object]) -> None:
+        """What was found of each file that is still out; `finish` belongs to the last transaction."""
+        out = [f for f in self.findings if f.file_path is not None and not f.kept] if self.in_place else []
+        self._record({str(f.file_path): f"{f.kind}: {f.message}" for f in out}, finish=finish)
 
-    def _record(self, reasons: Mapping[str, str]) -> None:
+    def _record(self, reasons: Mapping[str, str], *, finish: Callable[[Transaction], object] | None = None) -> None:
         files: dict[str, LeftOut] = {}
         for stored, reason in reasons.items():
             with suppress(PathRefusedError, FileMissingError, NotAFileError):
                 path = find_path(self.place, self.root, stored)
                 files[path] = LeftOut(size_bytes=self.place.stat(path).size_bytes, reason=reason)
-        record_left_out(self.registry, files, source=APP_ID)
+        record_left_out(self.registry, files, source=APP_ID, finish=finish)
 
     # -- files on their way out ---------------------------------------------------------------
 
@@ -331,6 +318,10 @@ class _Importing:
             self.registry.transact(lambda tx, chosen=chosen: queue_legacy_files(tx, chosen), tables=[])  # type: ignore[misc]
 
     # -- telling ------------------------------------------------------------------------------
+
+    def total(self) -> dict[str, Any]:
+        """As `runs` keeps it."""
+        return {"view_sets": len(self.done), "findings": len(self.findings)}
 
     def tell(self, run_id: int | None) -> LegacyImport:
         return LegacyImport(

@@ -23,14 +23,15 @@ from lakebed.core.errors import (
 )
 from lakebed.core.names import TableName
 from lakebed.core.results import Rows
+from lakebed.registry.open_runs import OpenRun, keeping_run
 from lakebed.registry.processes import make_owner
-from lakebed.registry.runs import add_run, finish_run
 from lakebed.registry.small_files import COMPACT, close_dead_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.registry.engine import Registry
+    from lakebed.registry.transaction import Transaction
     from lakebed.storage.access import Storage
 
 logger = logging.getLogger(__name__)
@@ -127,17 +128,22 @@ class _Compaction:
         self._done: list[SwappedRun] = []
         self._damaged: list[DamagedFile] = []
         self._conflicts = self._in_a_row = 0
+        self._began = time.monotonic()
 
     def carry_out(self, plan: CompactionPlan) -> CompactionResult:
-        began, run_id = time.monotonic(), self._open_history(plan)
-        try:
+        table_id = self._registry.require_table_id(TableName.parse(plan.table))
+        self._run = self._describe_run(plan, table_id)
+        with keeping_run(self._registry, self._run):
+            with self._registry.write() as tx:
+                close_dead_runs(tx, table_id)
+                self._run.begin(tx)
             plan = self._work_off(plan)
-        except BaseException as exc:
-            self._close_history(run_id, "failed", began, error=f"{type(exc).__name__}: {exc}")
-            raise
-        stopped, cancelled = self._in_a_row >= MAX_CONFLICTS, self._control.cancelled()
-        error = f"{self._in_a_row} conflicts in a row: the table's writers were faster" if stopped else ""
-        self._close_history(run_id, "cancelled" if cancelled else "failed" if stopped and not self._done else "done", began, error=error)
+            stopped = self._in_a_row >= MAX_CONFLICTS
+            cancelled = not self._run.is_closed and self._control.cancelled()
+            error = f"{self._in_a_row} conflicts in a row: the table's writers were faster" if stopped else ""
+            if not self._run.is_closed:
+                with self._registry.write() as tx:
+                    self._close_history(tx, "cancelled" if cancelled else "failed" if stopped and not self._done else "done", error=error)
         return CompactionResult(
             table=plan.table,
             plan=plan,
@@ -146,7 +152,7 @@ class _Compaction:
             damaged=tuple(self._damaged),
             stopped=stopped,
             cancelled=cancelled,
-            run_id=run_id,
+            run_id=self._run.run_id,
         )
 
     def _work_off(self, plan: CompactionPlan) -> CompactionPlan:
@@ -157,19 +163,23 @@ class _Compaction:
         first = plan
         for _ in range(MAX_CONFLICTS):
             before = self._conflicts, len(self._damaged)
-            for run in plan.runs:
+            for number, run in enumerate(plan.runs, 1):
                 if self._control.cancelled() or self._in_a_row >= MAX_CONFLICTS:
                     break
-                self._try(run)
+                self._try(run, is_last=number == len(plan.runs) and (self._conflicts, len(self._damaged)) == before)
                 self._tell_progress(len(plan.runs))
             if self._control.cancelled() or self._in_a_row >= MAX_CONFLICTS or (self._conflicts, len(self._damaged)) == before:
                 break
             plan = plan_compaction(self._registry, plan.table, self._left())
         return first if plan is first else _add_damaged(first, plan)
 
-    def _try(self, run: RunPlan) -> None:
+    def _try(self, run: RunPlan, *, is_last: bool) -> None:
+        """After the last one there is nothing left to do: the history is closed with it."""
         try:
-            swapped = swap(self._registry, self._storage, run, self._engines.choose(run), cancelled=self._control.cancelled)
+            swapped = swap(
+                self._registry, self._storage, run, self._engines.choose(run), cancelled=self._control.cancelled,
+                note=self._close_with if is_last else None,
+            )  # fmt: skip
         except ConflictError as exc:
             self._conflicts += 1
             self._in_a_row += 1
@@ -208,30 +218,33 @@ class _Compaction:
         if self._control.progress is not None:
             self._control.progress(min(runs, len(self._done) + self._conflicts), runs)
 
-    def _open_history(self, plan: CompactionPlan) -> int:
-        table_id = self._registry.require_table_id(TableName.parse(plan.table))
+    def _describe_run(self, plan: CompactionPlan, table_id: int) -> OpenRun:
         told = {
             "table": plan.table, "runs": len(plan.runs), "files": plan.files, "bytes": plan.size_bytes, "target_bytes": plan.target_bytes,
             "left_alone": {reason.value: plan.count(reason) for reason in Reason if not reason.taken and plan.count(reason)},
         }  # fmt: skip
-        with self._registry.write() as tx:
-            close_dead_runs(tx, table_id)
-            return add_run(tx, COMPACT, actor=self._control.actor or make_owner(COMPACT), plan=told, table_id=table_id)
+        return OpenRun(COMPACT, actor=self._control.actor or make_owner(COMPACT), plan=told, table_id=table_id, so_far=self._total)
 
-    def _close_history(self, run_id: int, state: str, began: float, *, error: str = "") -> None:
-        told: dict[str, Any] = {
-            "runs": len(self._done),
-            "files_in": sum(run.files_read for run in self._done),
-            "files_out": sum(run.files_written for run in self._done),
-            "bytes_in": sum(run.bytes_read for run in self._done),
-            "bytes_out": sum(run.bytes_written for run in self._done),
-            "engines": sorted({run.engine for run in self._done}),
+    def _close_with(self, tx: Transaction, /, *, swapped: SwappedRun) -> None:
+        self._close_history(tx, "done", last=swapped)
+
+    def _close_history(self, tx: Transaction, state: str, *, error: str = "", last: SwappedRun | None = None) -> None:
+        with suppress(RunNotFoundError):  # another process took it for dead
+            self._run.finish(tx, state=state, result=self._total(last) | ({"error": error} if error else {}))
+
+    def _total(self, last: SwappedRun | None = None) -> dict[str, Any]:
+        done = [*self._done, last] if last is not None else self._done
+        return {
+            "runs": len(done),
+            "files_in": sum(run.files_read for run in done),
+            "files_out": sum(run.files_written for run in done),
+            "bytes_in": sum(run.bytes_read for run in done),
+            "bytes_out": sum(run.bytes_written for run in done),
+            "engines": sorted({run.engine for run in done}),
             "conflicts": self._conflicts,
             "damaged": [{"path": file.path, "code": file.code, "reason": file.reason} for file in self._damaged[:_SHOWN_FILES]],
-            "seconds": round(time.monotonic() - began, 3),
+            "seconds": round(time.monotonic() - self._began, 3),
         }
-        with suppress(RunNotFoundError), self._registry.write() as tx:  # another process took it for dead
-            finish_run(tx, run_id, state=state, result=told | ({"error": error} if error else {}))
 
 
 def _add_damaged(plan: CompactionPlan, last: CompactionPlan) -> CompactionPlan:

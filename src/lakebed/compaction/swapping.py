@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from lakebed.compaction.engines import Order
 from lakebed.core import fingerprints
@@ -29,9 +30,17 @@ if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
     from lakebed.registry.operations import Operation
     from lakebed.registry.publish import Published
+    from lakebed.registry.transaction import Transaction
     from lakebed.storage.access import Storage
 
 COMBINE = "combine"  # the kind of a merge that makes other rows, stored: never rename
+
+
+class Note(Protocol):
+    """What else becomes true with a swap."""
+
+    def __call__(self, tx: Transaction, /, *, swapped: SwappedRun) -> object:
+        """In its transaction, before anything is published; it may raise."""
 
 
 def never() -> bool:
@@ -66,10 +75,11 @@ def swap(
     kind: str = COMPACT,
     cancelled: Callable[[], bool] = never,
     lease_us: int = DEFAULT_LEASE_US,
+    note: Note | None = None,
 ) -> SwappedRun | None:
     """Rewrite what is small, then swap. Raises a conflict, with nothing changed, when a partition or file of the run is gone.
 
-    None when it was cancelled, with nothing left. After an unknown outcome nothing is touched: recovery decides later.
+    `note` belongs to the transaction that swaps. None when it was cancelled, with nothing left. After an unknown outcome nothing is touched: recovery decides later.
     """
     began = time.monotonic()
     stored_kind = COMBINE if run.combines else kind
@@ -83,8 +93,9 @@ def swap(
             written = done.files
         if written:
             storage.sync_tree(work.directory)
-        work.published = _publish(registry, run, work.operation, written)
-    return _tell(run, written, engine.name if run.rewriting else "", seconds=time.monotonic() - began)
+        swapped = _tell(run, written, engine.name if run.rewriting else "", seconds=time.monotonic() - began)
+        work.published = _publish(registry, run, work.operation, written, note=None if note is None else partial(note, swapped=swapped))
+    return replace(swapped, seconds=time.monotonic() - began)
 
 
 def _tell(run: RunPlan, written: Sequence[CapturedFile], engine: str, *, seconds: float) -> SwappedRun:
@@ -105,7 +116,9 @@ def _tell(run: RunPlan, written: Sequence[CapturedFile], engine: str, *, seconds
     )
 
 
-def _publish(registry: Registry, run: RunPlan, operation: Operation, written: Sequence[CapturedFile]) -> Published:
+def _publish(
+    registry: Registry, run: RunPlan, operation: Operation, written: Sequence[CapturedFile], *, note: Callable[[Transaction], object] | None
+) -> Published:
     """Victims are compared by partition and by file, under the table's lock: whoever changed one of them wins."""
     known = [piece.source_data_hash for piece in run.pieces if piece.source_data_hash is not None]
     times = [c.event_range for c in written if c.event_range is not None]
@@ -121,7 +134,13 @@ def _publish(registry: Registry, run: RunPlan, operation: Operation, written: Se
         lookup_hash=run.pieces[0].lookup_hash,
     )
     ids = [piece.partition_id for piece in run.pieces]
-    guard = guard_files(run.table.name, partitions=ids, files=[f.file_id for f in (*run.rewriting, *run.keeping)])
+    require_unchanged = guard_files(run.table.name, partitions=ids, files=[f.file_id for f in (*run.rewriting, *run.keeping)])
+
+    def guard(tx: Transaction) -> None:
+        require_unchanged(tx)
+        if note is not None:
+            note(tx)
+
     keeping = frozenset(file.file_id for file in run.keeping)
     return publish_partition(registry, partition, operation, replacing=frozenset(ids), keeping=keeping, guard=guard)
 

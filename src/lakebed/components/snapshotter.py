@@ -145,7 +145,7 @@ class Snapshotter:
             protected = {*state.wishes.tags.values(), *state.wishes.branches.values(), *pinned}
             gone = plan_expiry(list(state.snapshots.values()), state.retention, now=now, protected=protected)
         if gone:
-            request_expiry(self._registry, table_id, gone)
+            self._registry.transact(lambda tx: request_expiry(tx, table_id, gone), tables=[table_id])
 
 
 def _configure(state: _Table, properties: str) -> None:

@@ -28,7 +28,7 @@ from lakebed.registry.attempts import Attempts
 from lakebed.registry.connection import CommitUnknownError
 from lakebed.registry.heartbeat import Heartbeat
 from lakebed.registry.sqlite import SqliteBackend
-from lakebed.registry.transaction import Reader, Transaction
+from lakebed.registry.transaction import Proof, Reader, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FIND_TABLE = "SELECT id FROM tables WHERE database = :database AND name = :name AND dropped_at IS NULL"
+_REGISTERED = "SELECT 1 FROM operations WHERE op_id = :op_id AND state = 'registered'"
+_PLACEHOLDER = """INSERT INTO runs (id, job, state, plan, result, actor, requested_at) VALUES (:id, '', 'failed', '', '', '', 0)
+ON CONFLICT (id) DO NOTHING"""
+_LOCK_RUN = "UPDATE runs SET job = job WHERE id = :id"
 _MAX_ATTEMPTS = 5
 
 
@@ -136,7 +140,7 @@ class Registry:
         """The only way to write: as the only writer of `tables` until the block ends.
 
         Leaves everything as it was when the block raises. When the connection is lost during
-        commit, the outcome is looked up by `op_id` under the same lock before anything is said.
+        commit, the outcome is looked up under the same lock before anything is said: by `op_id`, or by the run that was written down.
         """
         ids = self._list_ids(tables)
         with self._checked_out() as connection:
@@ -156,7 +160,7 @@ class Registry:
                 self.backend.commit(connection)
             except CommitUnknownError as exc:
                 connection.close()
-                self._settle(ids, op_id, cause=exc)
+                self._settle(ids, op_id, tx.proof, cause=exc)
             except LakebedError:
                 self.attempts.refuse(op_id)
                 raise
@@ -180,7 +184,7 @@ class Registry:
                 answer = self.backend.call(connection, sql, values)
             except CommitUnknownError as exc:
                 connection.close()
-                self._settle([table_id], op_id, cause=exc)
+                self._settle([table_id], op_id, None, cause=exc)
                 raise OperationConflictError(op_id, wanted="writing", found="registered") from exc
             except LakebedError:
                 self.attempts.refuse(op_id)
@@ -265,24 +269,35 @@ class Registry:
             raise TableNotFoundError(f"with id {min(missing)}")
         return Transaction(connection, heads, now=now, registry=self, host=host)
 
-    def _settle(self, ids: list[int], op_id: str | None, *, cause: BaseException) -> None:
+    def _settle(self, ids: list[int], op_id: str | None, proof: Proof | None, *, cause: BaseException) -> None:
         """Return when the transaction in doubt did commit; raise what is known otherwise."""
         self._drop_idle()
-        if op_id is None:
+        if op_id is not None:
+            what, asked = f"operation {op_id}", Proof(run_id=0, sql=_REGISTERED, params={"op_id": op_id})
+        elif proof is not None:
+            what, asked = f"run {proof.run_id}", proof
+        else:
             raise OutcomeUnknownError("(without an id)") from cause
         try:
-            with self._checked_out() as connection:
-                self.backend.begin_write(connection, ids)  # waits until the transaction in doubt has ended
-                try:
-                    rows = connection.query("SELECT state FROM operations WHERE op_id = :op_id", {"op_id": op_id})
-                finally:
-                    self.backend.rollback(connection)
+            found = self._ask(ids, asked)
         except LakebedError:  # locked, read-only, away: none of them says what became of the transaction in doubt
-            raise OutcomeUnknownError(op_id) from cause
-        if not rows or rows[0][0] != "registered":
+            raise OutcomeUnknownError(op_id or what, run_id=None if op_id is not None else asked.run_id) from cause
+        if not found:
             self.attempts.refuse(op_id)
-            message = f"the connection was lost before operation {op_id} was committed; nothing was changed: retry"
+            message = f"the connection was lost before {what} was committed; nothing was changed: retry"
             raise RegistryUnavailableError(message) from cause
+
+    def _ask(self, ids: list[int], proof: Proof) -> bool:
+        """Once the transaction in doubt has ended: its lock on the tables, and its row in `runs`, are waited for."""
+        with self._checked_out() as connection:
+            self.backend.begin_write(connection, ids)
+            try:
+                if proof.run_id:
+                    connection.run(_PLACEHOLDER, {"id": proof.run_id})  # waits for whoever inserts the same row
+                    connection.run(_LOCK_RUN, {"id": proof.run_id})  # and for whoever changes it
+                return bool(connection.query(proof.sql, proof.params))
+            finally:
+                self.backend.rollback(connection)
 
     @contextmanager
     def _checked_out(self) -> Iterator[Connection]:

@@ -11,7 +11,7 @@ from lakebed.core.times import from_micros
 from lakebed.registry.temporary_files import ORPHAN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from lakebed.registry.engine import Registry
     from lakebed.registry.transaction import Reader, Transaction
@@ -52,12 +52,25 @@ class LeftOut:
     reason: str
 
 
-def record_left_out(registry: Registry, files: Mapping[str, LeftOut], *, source: str, table_id: int = 0) -> None:
-    """Put files on record, in bounded transactions; one that is registered is passed over, one that a sweep queued leaves the queue."""
+def record_left_out(
+    registry: Registry,
+    files: Mapping[str, LeftOut],
+    *,
+    source: str,
+    table_id: int = 0,
+    finish: Callable[[Transaction], object] | None = None,
+) -> None:
+    """Put files on record, in bounded transactions; one that is registered is passed over, one that a sweep queued leaves the queue.
+
+    `finish` belongs to the last transaction, which there is then even without any file.
+    """
     paths = list(files)
-    for start in range(0, len(paths), _MANY):
+    starts = range(0, len(paths) or (1 if finish is not None else 0), _MANY)
+    for start in starts:
         with registry.write() as tx:
             _record(tx, {path: files[path] for path in paths[start : start + _MANY]}, source=source, table_id=table_id)
+            if finish is not None and start == starts[-1]:
+                finish(tx)
 
 
 def _record(tx: Transaction, files: Mapping[str, LeftOut], *, source: str, table_id: int) -> None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     Listed = PartitionRow | IncompatibleRow
     # of the partitions that are there, those that must not be retired, each with the outcome it gets instead
     Check = Callable[[Transaction, list[int]], Mapping[int, str]]
+    Begin = Callable[[Transaction], object]
+    Finish = Callable[[Transaction, Sequence["RetireOutcome"]], object]
 
 # What the SQL functions show: never rename
 RETIRED = "retired"
@@ -127,6 +129,10 @@ def allow_incompatible(tx: Transaction, ids: list[int]) -> Mapping[int, str]:
     return {partition_id: COMPATIBLE for partition_id in ids if partition_id not in still}
 
 
+def _say_nothing(*_: object) -> None:
+    """For whoever keeps no run."""
+
+
 def retire_in_parts(
     registry: Registry,
     rows: Sequence[Listed],
@@ -134,15 +140,28 @@ def retire_in_parts(
     check: Check = allow_all,
     reason: str = "retired",
     grace_us: int = DEFAULT_GRACE_US,
+    begin: Begin = _say_nothing,
+    finish: Finish = _say_nothing,
 ) -> Iterator[list[RetireOutcome]]:
-    """Best effort: each part of about 1,000 files is a transaction of its own, and yielded once it is committed."""
-    for part in _parts(rows):
+    """Best effort: each part of about 1,000 files is a transaction of its own, and yielded once it is committed.
+
+    `begin` runs first in each of them, `finish` last in the last, with the outcomes of all.
+    """
+    parts = list(_parts(rows))
+    done: list[RetireOutcome] = []
+    for number, part in enumerate(parts, 1):
         table_id = part[0].table_id
 
-        def body(tx: Transaction, part: Sequence[Listed] = part, table_id: int = table_id) -> list[RetireOutcome]:
-            return _retire(tx, table_id, part, check=check, reason=reason, grace_us=grace_us)
+        def body(tx: Transaction, part: Sequence[Listed] = part, table_id: int = table_id, number: int = number) -> list[RetireOutcome]:
+            begin(tx)
+            outcomes = _retire(tx, table_id, part, check=check, reason=reason, grace_us=grace_us)
+            if number == len(parts):
+                finish(tx, [*done, *outcomes])
+            return outcomes
 
-        yield registry.transact(body, tables=[table_id])
+        retired = registry.transact(body, tables=[table_id])
+        done.extend(retired)
+        yield retired
 
 
 def retire_at_once(
@@ -152,16 +171,20 @@ def retire_at_once(
     check: Check = allow_all,
     reason: str = "retired",
     grace_us: int = DEFAULT_GRACE_US,
+    begin: Begin = _say_nothing,
+    finish: Finish = _say_nothing,
 ) -> list[RetireOutcome]:
     """All or nothing over all their tables: when one of them cannot be retired, every other one is `rolled_back`."""
     if not rows:
         return []
 
     def body(tx: Transaction) -> list[RetireOutcome]:
+        begin(tx)
         parts = [_retire(tx, part[0].table_id, part, check=check, reason=reason, grace_us=grace_us) for part in _parts(rows, bounded=False)]
         done = [outcome for part in parts for outcome in part]
         if any(outcome.outcome != RETIRED for outcome in done):
             raise _TakenBack(done)
+        finish(tx, done)
         return done
 
     try:

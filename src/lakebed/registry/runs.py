@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.core.errors import RunNotFoundError
 from lakebed.core.times import from_micros
 from lakebed.registry.administrators import require_allowed
+from lakebed.registry.transaction import Proof
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
     from lakebed.registry.transaction import Reader, Transaction
 
+PROCESS = "process"  # in the result of a run that is not closed, stored: never rename
+_ADD = """INSERT INTO runs (job, table_id, state, plan, result, actor, requested_at, started_at)
+VALUES (:job, :table_id, :state, :plan, :result, :actor, :now, :started) RETURNING id"""
+_FINISH = """UPDATE runs SET state = :state, result = :result, finished_at = :now
+WHERE id = :id AND state IN ('requested', 'running')"""
+_CLOSE = "UPDATE runs SET state = 'failed', result = :result, finished_at = :now WHERE id = :id AND state = 'running' AND result = :opened"
+_ADDED = "SELECT 1 FROM runs WHERE id = :id AND job = :job AND plan = :plan AND actor = :actor AND requested_at = :now"
+_FINISHED = "SELECT 1 FROM runs WHERE id = :id AND state = :state AND result = :result AND finished_at = :now"
 _COLUMNS = "id, job, table_id, state, plan, result, actor, requested_at, started_at, finished_at"
 
 
@@ -33,23 +42,54 @@ class Run:
     finished_at: datetime | None
 
 
-def add_run(tx: Transaction, job: str, *, actor: str, plan: dict[str, Any], table_id: int | None = None, running: bool = True) -> int:
-    """Write down what is about to happen, before it does. Whoever may not change the lake is refused here, whatever the call was."""
+def add_run(
+    tx: Transaction,
+    job: str,
+    *,
+    actor: str,
+    plan: dict[str, Any],
+    table_id: int | None = None,
+    running: bool = True,
+    process: str | None = None,
+) -> int:
+    """Write down what is about to happen, before it does. Whoever may not change the lake is refused here, whatever the call was.
+
+    A run that outlives its transaction names its `process`, so that another can tell when it has ended.
+    """
     require_allowed(tx, job, actor)
-    sql = """INSERT INTO runs (job, table_id, state, plan, result, actor, requested_at, started_at)
-VALUES (:job, :table_id, :state, :plan, '{}', :actor, :now, :started) RETURNING id"""
-    state = "running" if running else "requested"
-    params = {"job": job, "table_id": table_id, "state": state, "plan": json.dumps(plan, sort_keys=True), "actor": actor, "now": tx.now}
-    return int(tx.query(sql, {**params, "started": tx.now if running else None})[0][0])
+    params = {
+        "job": job,
+        "table_id": table_id,
+        "state": "running" if running else "requested",
+        "plan": json.dumps(plan, sort_keys=True),
+        "result": "{}" if process is None else _opened_by(process),
+        "actor": actor,
+        "now": tx.now,
+        "started": tx.now if running else None,
+    }
+    run_id = int(tx.query(_ADD, params)[0][0])
+    tx.proof = Proof(run_id=run_id, sql=_ADDED, params={"id": run_id, **{name: params[name] for name in ("job", "plan", "actor", "now")}})
+    return run_id
 
 
 def finish_run(tx: Transaction, run_id: int, *, state: str, result: dict[str, Any]) -> None:
     """Close an open run; a run ends once."""
-    sql = """UPDATE runs SET state = :state, result = :result, finished_at = :now
-WHERE id = :id AND state IN ('requested', 'running')"""
-    if not tx.run(sql, {"state": state, "result": json.dumps(result, sort_keys=True), "now": tx.now, "id": run_id}):
+    params = {"state": state, "result": json.dumps(result, sort_keys=True), "now": tx.now, "id": run_id}
+    if not tx.run(_FINISH, params):
         message = f"there is no open run {run_id}: list the runs"
         raise RunNotFoundError(message)
+    if tx.proof is None:  # else it was added in this very transaction
+        tx.proof = Proof(run_id=run_id, sql=_FINISHED, params=params)
+
+
+def close_if_still(tx: Transaction, run_id: int, *, process: str, result: dict[str, Any]) -> bool:
+    """Close the run as failed if this process, or call of it, still has it open."""
+    params = {"id": run_id, "opened": _opened_by(process), "result": json.dumps(result, sort_keys=True), "now": tx.now}
+    return tx.run(_CLOSE, params) == 1
+
+
+def _opened_by(process: str) -> str:
+    return json.dumps({PROCESS: process})
 
 
 def find_run(reader: Registry | Reader | Transaction, job: str, *, plan: dict[str, Any], state: str) -> int | None:

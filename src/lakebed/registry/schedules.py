@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import RunNotFoundError
 from lakebed.registry.leases import Lease, require_epoch
+from lakebed.registry.processes import make_owner
 from lakebed.registry.runs import add_run, finish_run
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def begin_window(registry: Registry, lease: Lease, task: str, *, window: int, tr
         before = read_windows(tx).get(task)
         succeeded_at = None if before is None else before.succeeded_at
         _save(tx, task, KeptWindow(window=window, outcome="running", tries=tries, succeeded_at=succeeded_at))
-        return add_run(tx, _JOB + task, actor=actor, plan={"window": window, "try": tries})
+        return add_run(tx, _JOB + task, actor=actor, plan={"window": window, "try": tries}, process=make_owner(_JOB + task))
 
 
 def end_window(registry: Registry, task: str, run_id: int, *, failed: bool, result: dict[str, Any]) -> None:

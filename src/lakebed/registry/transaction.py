@@ -94,6 +94,15 @@ class LockedTable:
         return (self.table_id << ID_BITS) + first
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """A query that finds something if and only if the transaction was committed, by its row in `runs`."""
+
+    run_id: int
+    sql: str
+    params: Mapping[str, Any]
+
+
 class Transaction:
     """One open write transaction. Functions of the registry take it first; nothing else writes."""
 
@@ -104,6 +113,7 @@ class Transaction:
         self._host = host  # its clock before and after the database was asked for its own; None where there is one clock only
         self.tables = {head.table_id: LockedTable(head) for head in heads}
         self.created: set[int] = set()
+        self.proof: Proof | None = None
         self.after_commit: list[Callable[[], None]] = []
         self.query, self.run, self.send, self.insert = connection.query, connection.run, connection.send, connection.insert
         self.run_many, self.together = connection.run_many, connection.together

@@ -20,20 +20,17 @@ _PROPERTIES = "SELECT properties FROM table_metadata WHERE table_id = :id AND st
 
 def change_wishes(registry: Registry, table_id: int, change: Callable[[Wishes], Wishes]) -> Wishes:
     """What is wished afterwards; nothing is written when `change` changes nothing."""
-    return registry.transact(lambda tx: _change(tx, table_id, change), tables=[table_id])
+    return registry.transact(lambda tx: change_locked(tx, table_id, change), tables=[table_id])
 
 
-def request_expiry(registry: Registry, table_id: int, going: Iterable[int]) -> Wishes:
+def request_expiry(tx: Transaction, table_id: int, going: Iterable[int]) -> Wishes:
     """Ask for these snapshots to expire. Earlier requests whose snapshots are gone are dropped: the list stays as long as the history."""
-
-    def body(tx: Transaction) -> Wishes:
-        present = list_ids(tx, table_id)
-        return _change(tx, table_id, lambda wishes: wishes.expiring(going, present=present))
-
-    return registry.transact(body, tables=[table_id])
+    present = list_ids(tx, table_id)
+    return change_locked(tx, table_id, lambda wishes: wishes.expiring(going, present=present))
 
 
-def _change(tx: Transaction, table_id: int, change: Callable[[Wishes], Wishes]) -> Wishes:
+def change_locked(tx: Transaction, table_id: int, change: Callable[[Wishes], Wishes]) -> Wishes:
+    """`change_wishes` in a transaction that has the table's lock."""
     table = tx.tables[table_id]
     before = parse_wishes(tx.query(_PROPERTIES, {"id": table_id})[0][0])
     after = change(before)

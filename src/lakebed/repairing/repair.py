@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args
 
@@ -15,7 +14,7 @@ from lakebed.core.names import TableName
 from lakebed.core.results import Rows
 from lakebed.iceberg.repairing import Repair, repair_table
 from lakebed.registry.lake_tables import require_table
-from lakebed.registry.runs import add_run, finish_run
+from lakebed.registry.open_runs import OpenRun, keeping_run
 from lakebed.repairing.mending import Mender
 from lakebed.repairing.remedies import ICEBERG, Allowed, Left, RepairPlan, Step, Tried, list_tried, plan_repairs
 
@@ -104,24 +103,16 @@ def _repair_iceberg(registry: Registry, storage: Storage, table: LakeTable | Non
     step = StepOutcome(remedy=f"iceberg_{how}", table=str(table.name), subjects=1, what=ICEBERG[how], outcome="planned")
     if options.get("dry_run", True):
         return RepairResult(steps=Rows(StepOutcome, [step]), left=Rows(Left), dry_run=True, clean=False)
-    with registry.write() as tx:
-        plan = {"table": str(table.name), "how": how}
-        run_id = add_run(tx, "repair", actor=find_actor(options.get("actor")), plan=plan, table_id=table.table_id)
-    done, told = _try_iceberg(registry, storage, table, how)
-    _close_run(registry, run_id, done, {"told": str(told)})
-    if isinstance(told, LakebedError):
-        raise told
-    outcome = replace(step, outcome=done, told=told)
-    looked = _look(registry, storage, str(table.name), options)
-    return looked.to_result([outcome], run_id=run_id)
-
-
-def _try_iceberg(registry: Registry, storage: Storage, table: LakeTable, how: Repair) -> tuple[str, str | LakebedError]:
-    try:
+    plan = {"table": str(table.name), "how": how}
+    run = OpenRun("repair", actor=find_actor(options.get("actor")), plan=plan, table_id=table.table_id)
+    with keeping_run(registry, run):
+        _begin(registry, run)
         done = repair_table(registry, storage, table.table_id, how)
-    except LakebedError as exc:
-        return "failed", exc
-    return "done", "it was as it should be" if done is None else _describe(done)
+        told = "it was as it should be" if done is None else _describe(done)
+        _finish(registry, run, "done", {"told": told})
+    outcome = replace(step, outcome="done", told=told)
+    looked = _look(registry, storage, str(table.name), options)
+    return looked.to_result([outcome], run_id=run.run_id)
 
 
 def _describe(done: Advanced) -> str:
@@ -182,17 +173,15 @@ def _carry_out(registry: Registry, storage: Storage, table: str | None, looked: 
         max_partitions=options.get("max_partitions", MAX_PARTITIONS),
         orphans_older_than=options.get("orphans_older_than", DEFAULT_AGE),
     )
-    run_id = _open_run(registry, table, looked.plan, actor)
     progress = _Progress()
-    try:
+    told = {"table": table, "steps": [{"remedy": s.remedy, "table": s.table, "subjects": len(s.subjects)} for s in looked.plan.steps]}
+    run = OpenRun("repair", actor=actor, plan=told, so_far=progress.totals)
+    with keeping_run(registry, run):
+        _begin(registry, run)
         looked = _mend_rounds(mender, table, looked, progress, options)
-    except BaseException as exc:
-        with suppress(LakebedError):  # the first error is the one to tell
-            _close_run(registry, run_id, "failed", {**progress.totals(), "error": f"{type(exc).__name__}: {exc}"})
-        raise
-    totals = {**progress.totals(), "left": len(looked.plan.left), "clean": looked.clean}
-    _close_run(registry, run_id, "failed" if totals["failed"] else "done", totals)
-    return looked.to_result(progress.outcomes, run_id=run_id)
+        totals = {**progress.totals(), "left": len(looked.plan.left), "clean": looked.clean}
+        _finish(registry, run, "failed" if totals["failed"] else "done", totals)
+    return looked.to_result(progress.outcomes, run_id=run.run_id)
 
 
 def _mend_rounds(mender: Mender, table: str | None, looked: _Looked, progress: _Progress, options: RepairOptions) -> _Looked:
@@ -216,16 +205,15 @@ def _mend_all(mender: Mender, plan: RepairPlan, progress: _Progress) -> None:
             progress.outcomes.append(_outcome(step, "failed", told=str(exc)))
 
 
-def _open_run(registry: Registry, table: str | None, plan: RepairPlan, actor: str) -> int:
+def _begin(registry: Registry, run: OpenRun) -> None:
     """Where triggers are missing this is still written: `runs` has none."""
-    told = {"table": table, "steps": [{"remedy": s.remedy, "table": s.table, "subjects": len(s.subjects)} for s in plan.steps]}
     with registry.write() as tx:
-        return add_run(tx, "repair", actor=actor, plan=told)
+        run.begin(tx)
 
 
-def _close_run(registry: Registry, run_id: int, state: str, result: dict[str, Any]) -> None:
+def _finish(registry: Registry, run: OpenRun, state: str, result: dict[str, Any]) -> None:
     with registry.write() as tx:
-        finish_run(tx, run_id, state=state, result=result)
+        run.finish(tx, state=state, result=result)
 
 
 def _outcome(step: Step, outcome: str, *, told: str = "") -> StepOutcome:

@@ -80,8 +80,7 @@ class OutcomeUnknownError(UnavailableError):
 
     code = "outcome_unknown"
 
-    def __init__(self, op_id: str) -> None:
-        super().__init__(
-            f"the outcome of operation {op_id} is unknown: ask `find_operation` when the registry answers; do not retry or clean up before"
-        )
-        self.op_id = op_id
+    def __init__(self, op_id: str, *, run_id: int | None = None) -> None:
+        what, how = (f"operation {op_id}", "ask `find_operation`") if run_id is None else (f"run {run_id}", "list the runs")
+        super().__init__(f"the outcome of {what} is unknown: {how} when the registry answers; do not retry or clean up before")
+        self.op_id, self.run_id = op_id, run_id
