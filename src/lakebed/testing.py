@@ -237,6 +237,9 @@ class SteppedBackend:
         except LakebedError as exc:
             raise CommitUnknownError from exc
 
+    def rule_out(self, connection: Connection) -> None:
+        self.real.rule_out(_real(connection))
+
     def rollback(self, connection: Connection) -> None:
         self.real.rollback(_real(connection))
 

@@ -122,6 +122,9 @@ class Backend(Protocol):
     def commit(self, connection: Connection) -> None:
         """Commit durably. A lost connection here is CommitUnknown: the outcome must be looked up."""
 
+    def rule_out(self, connection: Connection) -> None:
+        """End a look-up that did not find a commit in doubt; raises where it could still come true."""
+
     def call(self, connection: Connection, sql: str, values: Sequence[Any]) -> Any:
         """One statement as a transaction of its own; only PostgreSQL has functions to call."""
 

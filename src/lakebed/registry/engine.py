@@ -280,7 +280,7 @@ class Registry:
             raise OutcomeUnknownError("(without an id)") from cause
         try:
             found = self._ask(ids, asked)
-        except LakebedError:  # locked, read-only, away: none of them says what became of the transaction in doubt
+        except (LakebedError, CommitUnknownError):  # locked, read-only, away: none of them says what became of the transaction in doubt
             raise OutcomeUnknownError(op_id or what, run_id=None if op_id is not None else asked.run_id) from cause
         if not found:
             self.attempts.refuse(op_id)
@@ -292,10 +292,13 @@ class Registry:
         with self._checked_out() as connection:
             self.backend.begin_write(connection, ids)
             try:
-                if proof.run_id:
+                if proof.run_id and self.dialect == "postgresql":  # on SQLite there is one writer
                     connection.run(_PLACEHOLDER, {"id": proof.run_id})  # waits for whoever inserts the same row
                     connection.run(_LOCK_RUN, {"id": proof.run_id})  # and for whoever changes it
-                return bool(connection.query(proof.sql, proof.params))
+                if connection.query(proof.sql, proof.params):
+                    return True
+                self.backend.rule_out(connection)
+                return False
             finally:
                 self.backend.rollback(connection)
 

@@ -192,6 +192,9 @@ class PostgresBackend:
             self.rollback(connection)
             translate(exc, self.shown_url)
 
+    def rule_out(self, connection: Connection) -> None:
+        self.rollback(connection)
+
     def call(self, connection: Connection, sql: str, values: Sequence[Any]) -> Any:
         own = _own(connection)
         try:

@@ -55,6 +55,9 @@ _PRAGMAS = (
     "PRAGMA wal_autocheckpoint=2000",  # 8 MB: a WAL that still grows makes a commit a third slower, and every checkpoint stops somebody
 )
 _STANDINGS = "(SELECT group_concat(m.schema_hash || ':' || m.standing) FROM table_metadata m WHERE m.table_id = s.table_id)"
+# together they change nothing, and write a page: what the WAL holds behind it has a wrong checksum then
+_WRITE = "INSERT INTO astha_state (key, value, updated_at) VALUES ('overwritten', '', 0)"
+_TAKE_BACK = "DELETE FROM astha_state WHERE key = 'overwritten'"
 _BIRTH = threading.Lock()
 _HOLDS_REGISTRY = "SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'"
 _HEADS = f"SELECT {HEAD_COLUMNS}, {_STANDINGS} FROM table_seq s JOIN tables t ON t.id = s.table_id WHERE s.table_id IN (:ids*) ORDER BY s.table_id"
@@ -215,10 +218,18 @@ class SqliteBackend:
                 translate(exc, self.shown_url)
             if _was_rolled_back(exc):
                 translate(exc, self.shown_url)
+            if _overwrite(raw):
+                message = f"the commit to {self.shown_url} failed ({exc}); nothing was changed: retry"
+                raise RegistryUnavailableError(message) from exc
             raise CommitUnknownError from exc
         finally:
             self._watch_wal(raw)
             self._lock.release()
+
+    def rule_out(self, connection: Connection) -> None:
+        connection.run(_WRITE)
+        connection.run(_TAKE_BACK)
+        self.commit(connection)
 
     def end_read(self, connection: Connection) -> None:
         self._undo(connection)
@@ -264,6 +275,19 @@ class SqliteBackend:
             raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         if self.wal_bytes() >= _WAL_ALARM_BYTES:
             logger.warning("a long reader keeps the registry's WAL from shrinking", extra={"action": "wal", "bytes": self.wal_bytes()})
+
+
+def _overwrite(raw: sqlite3.Connection) -> bool:
+    """Write over a commit that failed behind its last page: it stands whole in the WAL, and the next recovery would find it there."""
+    try:
+        for statement in ("BEGIN IMMEDIATE", _WRITE, _TAKE_BACK, "COMMIT"):
+            raw.execute(statement)
+    except sqlite3.Error:
+        if raw.in_transaction:
+            with suppress(sqlite3.Error):
+                raw.execute("ROLLBACK")
+        return False
+    return True
 
 
 def _raw(connection: Connection) -> sqlite3.Connection:
