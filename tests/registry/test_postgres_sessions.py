@@ -12,15 +12,17 @@ from urllib.parse import parse_qsl, urlsplit
 import psycopg
 import pytest
 
-from builders import fake_file, logical_dump, make_table, publish
+from builders import ORDERS, fake_file, logical_dump, make_table, publish
 from lakebed.core.errors import InvalidValueError, LakebedError, RegistryLockedError, RegistryUnavailableError, StorageFullError
 from lakebed.registry.create import open_registry
+from lakebed.registry.lake_tables import require_table
 from lakebed.registry.postgres import translate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from conftest import Databases
+    from lakebed.registry.engine import Registry
 
 CANARY = "s3cret-canary"
 END_OTHERS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -107,16 +109,51 @@ def test_a_limit_that_is_not_a_number_of_seconds_is_refused(postgres: str, given
         open_registry(f"{postgres}&idle_in_transaction_s={given}")
 
 
-def test_a_session_that_the_server_ended_is_replaced_by_the_next(postgres: str) -> None:
+def begin_nothing(registry: Registry) -> None:
+    with registry.write([ORDERS]):
+        pass
+
+
+def read_twice(registry: Registry) -> None:
+    with registry.read() as reader:
+        assert reader.query("SELECT 1") == reader.query("SELECT 1")
+
+
+_CALLS: dict[str, Callable[[Registry], object]] = {
+    "a question": lambda registry: registry.query("SELECT count(*) FROM tables"),
+    "a snapshot": read_twice,
+    "a transaction": begin_nothing,
+    "an insert, which is one call": lambda registry: publish(registry, require_table(registry, ORDERS), fake_file(7)),
+    "the clock": lambda registry: registry.now(),
+}
+
+
+@pytest.mark.parametrize("call", _CALLS)
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_idle_sessions_that_the_server_ended_are_replaced_without_an_error(postgres: str, call: str, is_warm: bool) -> None:  # noqa: FBT001
     with closing(open_registry(postgres)) as registry:
-        table = make_table(registry)
+        make_table(registry)
+        publish(registry, require_table(registry, ORDERS), fake_file(1))
+        if is_warm:
+            _CALLS[call](registry)
+        with registry.read(), registry.read(), registry.read():
+            pass  # three idle sessions from now on
         with psycopg.connect(postgres, autocommit=True) as other:
             other.execute(END_OTHERS)
 
-        with pytest.raises(RegistryUnavailableError):
-            publish(registry, table, fake_file(1))
+        _CALLS[call](registry)
 
-        publish(registry, table, fake_file(1))
+        before = registry.query("SELECT count(*) FROM table_files")
+        publish(registry, require_table(registry, ORDERS), fake_file(8))
+        assert registry.query("SELECT count(*) FROM table_files") == [(before[0][0] + 1,)]
+
+
+def test_a_server_that_stays_away_is_told_at_once(postgres: str, databases: Databases) -> None:
+    registry = open_registry(postgres)
+    databases.drop(postgres)
+
+    with closing(registry), pytest.raises(RegistryUnavailableError, match="does not answer"):
+        registry.query("SELECT 1")
 
 
 def test_a_transaction_whose_session_was_ended_changed_nothing(postgres: str) -> None:

@@ -6,7 +6,7 @@ import os
 import secrets
 import sqlite3
 import stat
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,15 +14,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 import workers
-from builders import fake_file, fresh_name, make_table, publish
-from lakebed.core.errors import RegistryRefusedError
+from builders import ORDERS, fake_file, fresh_name, make_table, publish
+from lakebed.core.errors import RegistryReadOnlyError, RegistryRefusedError
 from lakebed.core.files import Footer
-from lakebed.registry.create import open_registry
-from lakebed.registry.engine import parse_url
-from lakebed.registry.sqlite import SAFE_WAL_VERSION, SqliteBackend
+from lakebed.registry.create import open_backend, open_registry
+from lakebed.registry.engine import Registry, parse_url
+from lakebed.registry.sqlite import SAFE_WAL_VERSION, SqliteBackend, SqliteConnection
+from lakebed.testing import SteppedBackend, Steps
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from conftest import Databases
+    from lakebed.registry.connection import Connection
 
 WAL_ALARM_BYTES = 64 * 1024 * 1024
 
@@ -105,3 +109,53 @@ def test_a_long_reader_raises_the_alarm_and_the_wal_shrinks_when_it_ends(file: P
             publish(registry, table, fake_file(number))
 
         assert registry.backend.wal_bytes() < WAL_ALARM_BYTES
+
+
+class Fallback(SteppedBackend):
+    """What SQLite does when a file cannot be opened for writing: it opens it for reading, and says nothing."""
+
+    is_read_only = False
+
+    def connect(self) -> Connection:
+        if not self.is_read_only:
+            return self.real.connect()
+        path = parse_url(self.shown_url)
+        raw = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None, check_same_thread=False)
+        return SqliteConnection(raw, self.shown_url)
+
+
+@pytest.fixture
+def fallback(file: Path) -> Iterator[tuple[Registry, Fallback]]:
+    backend = Fallback(open_backend(f"sqlite:///{file}"), Steps())
+    with closing(open_registry(f"sqlite:///{file}")), closing(Registry(backend)) as registry:
+        make_table(registry)
+        for connection in registry.take_idle():
+            connection.close()
+        yield registry, backend
+
+
+@pytest.mark.parametrize("idle", [1, 3])
+def test_a_connection_from_a_time_when_nothing_could_be_written_is_replaced(fallback: tuple[Registry, Fallback], idle: int) -> None:
+    registry, backend = fallback
+    backend.is_read_only = True
+    with ExitStack() as stack:
+        for _ in range(idle):
+            stack.enter_context(registry.read()).query("SELECT 1")
+    backend.is_read_only = False
+
+    for _ in range(idle + 1):
+        with registry.write([ORDERS]) as tx:
+            tx.run("UPDATE tables SET last_modified = last_modified + 1")
+
+
+def test_a_file_that_stays_read_only_is_told_and_writable_again_once_it_is_not(fallback: tuple[Registry, Fallback]) -> None:
+    registry, backend = fallback
+    backend.is_read_only = True
+    for _ in range(2):
+        with pytest.raises(RegistryReadOnlyError), registry.write([ORDERS]):
+            pass
+    assert registry.query("SELECT count(*) FROM tables") == [(1,)]
+    backend.is_read_only = False
+
+    with registry.write([ORDERS]) as tx:
+        tx.run("UPDATE tables SET last_modified = last_modified + 1")

@@ -19,6 +19,7 @@ from lakebed.core.errors import (
     OperationConflictError,
     OutcomeUnknownError,
     RegistryLockedError,
+    RegistryReadOnlyError,
     RegistryUnavailableError,
     TableNotFoundError,
 )
@@ -104,14 +105,13 @@ class Registry:
 
     def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
         """One statement, one snapshot."""
-        with self._checked_out() as connection:
-            return connection.query(sql, params)
+        with self._checked_out(lambda connection: connection.query(sql, params)) as (_, rows):
+            return rows
 
     @contextmanager
     def read(self) -> Iterator[Reader]:
         """Several statements on one snapshot of all tables. Keep it short: on SQLite it holds the WAL."""
-        with self._checked_out() as connection:
-            self.backend.begin_read(connection)
+        with self._checked_out(self.backend.begin_read) as (connection, _):
             try:
                 yield Reader(connection, self.indexed_fields, now=self.now)
             finally:
@@ -143,8 +143,8 @@ class Registry:
         commit, the outcome is looked up under the same lock before anything is said: by `op_id`, or by the run that was written down.
         """
         ids = self._list_ids(tables)
-        with self._checked_out() as connection:
-            tx = self._open(connection, ids)
+        with self._checked_out(lambda connection: self._open(connection, ids)) as (connection, opened):
+            tx = opened
             if self._forget_dropped(tables, tx):
                 self.backend.rollback(connection)
                 ids = self._list_ids(tables)
@@ -178,7 +178,16 @@ class Registry:
         A lost connection is settled as in `write`; an operation that turns out to be committed raises `OperationConflictError`,
         because its answer is in its row.
         """
-        with self._checked_out() as connection:
+        connection, was_idle = self._take()
+        try:
+            return self._call(connection, sql, values, table_id=table_id, op_id=op_id)
+        except RegistryUnavailableError as exc:
+            if not was_idle or not isinstance(exc.__cause__, CommitUnknownError):
+                raise
+        return self._call(self.backend.connect(), sql, values, table_id=table_id, op_id=op_id)  # a session that was lost while idle
+
+    def _call(self, connection: Connection, sql: str, values: Sequence[Any], *, table_id: int, op_id: str) -> Any:
+        with self._keeping(connection):
             self.attempts.send(op_id)
             try:
                 answer = self.backend.call(connection, sql, values)
@@ -271,7 +280,7 @@ class Registry:
 
     def _settle(self, ids: list[int], op_id: str | None, proof: Proof | None, *, cause: BaseException) -> None:
         """Return when the transaction in doubt did commit; raise what is known otherwise."""
-        self._drop_idle()
+        self._drop_idle(cause)
         if op_id is not None:
             what, asked = f"operation {op_id}", Proof(run_id=0, sql=_REGISTERED, params={"op_id": op_id})
         elif proof is not None:
@@ -289,8 +298,7 @@ class Registry:
 
     def _ask(self, ids: list[int], proof: Proof) -> bool:
         """Once the transaction in doubt has ended: its lock on the tables, and its row in `runs`, are waited for."""
-        with self._checked_out() as connection:
-            self.backend.begin_write(connection, ids)
+        with self._checked_out(lambda connection: self.backend.begin_write(connection, ids)) as (connection, _):
             try:
                 if proof.run_id and self.dialect == "postgresql":  # on SQLite there is one writer
                     connection.run(_PLACEHOLDER, {"id": proof.run_id})  # waits for whoever inserts the same row
@@ -303,27 +311,51 @@ class Registry:
                 self.backend.rollback(connection)
 
     @contextmanager
-    def _checked_out(self) -> Iterator[Connection]:
+    def _checked_out(self, begin: Callable[[Connection], T]) -> Iterator[tuple[Connection, T]]:
+        """A connection, and what `begin` gave on it. One that was lost while it was idle is replaced before anything is said."""
+        connection, was_idle = self._take()
+        try:
+            begun = begin(connection)
+        except BaseException as exc:
+            is_stale = was_idle and isinstance(exc, LakebedError) and (connection.closed or isinstance(exc, RegistryReadOnlyError))
+            self._let_go(connection, exc)
+            if not is_stale:
+                raise
+            connection = self.backend.connect()
+            with self._keeping(connection, gives_back=False):
+                begun = begin(connection)
+        with self._keeping(connection):
+            yield connection, begun
+
+    def _take(self) -> tuple[Connection, bool]:
+        """A connection that nobody else uses, and whether somebody has used it before."""
         if os.getpid() != self._pid:
             raise ForkedConnectionError
         self.require_open()
         with self._guard:
             connection = self._idle.pop() if self._idle else None
-        connection = connection or self.backend.connect()
-        try:
-            yield connection
-        except RegistryUnavailableError:
-            connection.close()  # it may be gone; the next caller gets a fresh one
-            self._drop_idle()
-            raise
-        except BaseException:
-            self._give_back(connection)
-            raise
-        self._give_back(connection)
+        return (self.backend.connect(), False) if connection is None else (connection, True)
 
-    def _drop_idle(self) -> None:
-        """Whatever cut one connection to a server has probably cut the idle ones too: each would fail its next caller."""
-        if self.dialect == "postgresql":
+    @contextmanager
+    def _keeping(self, connection: Connection, *, gives_back: bool = True) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as exc:
+            self._let_go(connection, exc)
+            raise
+        if gives_back:
+            self._give_back(connection)
+
+    def _let_go(self, connection: Connection, cause: BaseException) -> None:
+        if isinstance(cause, RegistryUnavailableError | RegistryReadOnlyError):
+            connection.close()  # it may be gone, or was opened while nothing could be written; the next caller gets a fresh one
+            self._drop_idle(cause)
+        else:
+            self._give_back(connection)
+
+    def _drop_idle(self, cause: BaseException) -> None:
+        """What cut one connection to a server has probably cut the idle ones too; on SQLite they share what was opened read-only."""
+        if self.dialect == "postgresql" or isinstance(cause, RegistryReadOnlyError):
             for connection in self.take_idle():
                 connection.close()
 

@@ -58,6 +58,8 @@ _STANDINGS = "(SELECT group_concat(m.schema_hash || ':' || m.standing) FROM tabl
 # together they change nothing, and write a page: what the WAL holds behind it has a wrong checksum then
 _WRITE = "INSERT INTO astha_state (key, value, updated_at) VALUES ('overwritten', '', 0)"
 _TAKE_BACK = "DELETE FROM astha_state WHERE key = 'overwritten'"
+# a file that cannot be opened for writing SQLite opens for reading, for good; BEGIN IMMEDIATE says nothing of it
+_PROBE = "DELETE FROM table_seq WHERE 0"
 _BIRTH = threading.Lock()
 _HOLDS_REGISTRY = "SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'"
 _HEADS = f"SELECT {HEAD_COLUMNS}, {_STANDINGS} FROM table_seq s JOIN tables t ON t.id = s.table_id WHERE s.table_id IN (:ids*) ORDER BY s.table_id"
@@ -71,7 +73,7 @@ class SqliteConnection:
 
     def __init__(self, raw: sqlite3.Connection, where: str) -> None:
         self.raw = raw
-        self.closed = False
+        self.closed = self.has_written = False
         self._where = where
         self._execute = raw.execute
 
@@ -187,10 +189,14 @@ class SqliteBackend:
             raw.execute(_WAL)
 
     def begin_write(self, connection: Connection, table_ids: Sequence[int]) -> tuple[list[TableHead], int | None]:
-        raw = _raw(connection)
+        own = _own(connection)
+        raw = own.raw
         self._lock.acquire()
         try:
             raw.execute("BEGIN IMMEDIATE")
+            if not own.has_written:
+                _require_read_write(raw)
+                own.has_written = True
             if len(table_ids) == 1:
                 row = raw.execute(_HEAD, (table_ids[0],)).fetchone()
                 return ([head_of(row, row[12])] if row else []), None
@@ -277,6 +283,14 @@ class SqliteBackend:
             logger.warning("a long reader keeps the registry's WAL from shrinking", extra={"action": "wal", "bytes": self.wal_bytes()})
 
 
+def _require_read_write(raw: sqlite3.Connection) -> None:
+    try:
+        raw.execute(_PROBE)
+    except sqlite3.OperationalError as exc:
+        if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_ERROR:  # no such table: the registry is being created
+            raise
+
+
 def _overwrite(raw: sqlite3.Connection) -> bool:
     """Write over a commit that failed behind its last page: it stands whole in the WAL, and the next recovery would find it there."""
     try:
@@ -290,9 +304,13 @@ def _overwrite(raw: sqlite3.Connection) -> bool:
     return True
 
 
-def _raw(connection: Connection) -> sqlite3.Connection:
+def _own(connection: Connection) -> SqliteConnection:
     assert isinstance(connection, SqliteConnection)  # noqa: S101 - a backend only ever meets its own connections
-    return connection.raw
+    return connection
+
+
+def _raw(connection: Connection) -> sqlite3.Connection:
+    return _own(connection).raw
 
 
 def _require_fit_place(path: Path) -> None:
