@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlalchemy import text
 from system_calls import FULL_ONCE, FULL_STAYS, IO_ONCE, IO_STAYS, UnwatchableError, Watch, watch_process
 
-from builders import fake_file, make_table, publish
+from builders import ORDERS, fake_file, make_table, publish
 from lakebed.core.errors import LakebedError, OutcomeUnknownError
+from lakebed.iceberg.catalog import open_catalog
+from lakebed.lake import connect
 from lakebed.registry.create import open_registry
 from lakebed.registry.lake_tables import find_table
 from lakebed.registry.listing import list_files
 from lakebed.registry.runs import list_runs
+from lakebed.storage.connect import open_storage
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from system_calls import Course, Fault, Reporter
 
     from conftest import Databases
@@ -65,6 +72,44 @@ def write(registry: Registry, name: TableName, *, as_administrator: bool) -> Non
 def administer(registry: Registry) -> None:
     with registry.write() as tx:
         tx.run("INSERT INTO runs (job, state, plan, result, actor, requested_at) VALUES ('x', 'done', '{}', '{}', 'ann', 1)")
+
+
+def swap_and_die(report: Reporter, *, url: str, warehouse: str) -> None:
+    try:
+        with closing(open_registry(url)) as registry:
+            catalog = open_catalog(registry, open_storage(warehouse, create=False))
+            with catalog.engine.connect() as beside:
+                beside.execute(text("SELECT count(*) FROM lakebed_fence"))
+                epoch = catalog.raise_fence(ORDERS)
+                report("done" if catalog.swap(ORDERS, old=None, new="new.json", epoch=epoch) else "moved")
+                os._exit(0)
+    except OutcomeUnknownError:
+        report("unknown")
+    except LakebedError as exc:
+        report(exc.code)
+    os._exit(0)
+
+
+@pytest.mark.parametrize("fault", [IO_ONCE, FULL_ONCE], ids=lambda fault: fault.name)
+def test_a_refused_swap_of_the_iceberg_catalog_does_not_come_back(databases: Databases, tmp_path: Path, fault: Fault) -> None:
+    heard: set[str] = set()
+    for at in count(1):
+        url = databases.new("sqlite")
+        warehouse = str(tmp_path / str(at))
+        with connect(url, warehouse=warehouse, service="off") as lake:
+            open_catalog(lake.registry, lake.storage).close()
+
+        root = url.removeprefix("sqlite:///").removesuffix(".db") + ".iceberg.db"
+        course = watch_process(partial(swap_and_die, url=url, warehouse=warehouse), Watch(roots=(root,)), at=at, fault=fault)
+
+        ((outcome,),) = course.reports
+        with connect(url, warehouse=warehouse, service="off") as lake, closing(open_catalog(lake.registry, lake.storage)) as catalog:
+            is_there = catalog.find_pointer(ORDERS) is not None
+        assert outcome == "unknown" or is_there == (outcome == "done"), f"{outcome} at {course.struck}, and it is {is_there}"
+        heard.add(outcome)
+        if course.struck is None:
+            break
+    assert {"done", "storage_full" if fault is FULL_ONCE else "registry_unavailable"} <= heard
 
 
 def strike(url: str, name: TableName, *, at: int, fault: Fault, as_administrator: bool) -> tuple[Course, str]:

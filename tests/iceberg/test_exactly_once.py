@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
+from psycopg.errors import DiskFull
 from sqlalchemy.exc import OperationalError
 
 from builders import ORDERS
-from ice import ROWS, IceLake
-from lakebed.core.errors import LeaseLostError, OutcomeUnknownError, RegistryLockedError, RegistryUnavailableError
+from ice import ROWS, IceLake, open_ice
+from lakebed.core.errors import LeaseLostError, OutcomeUnknownError, RegistryLockedError, RegistryUnavailableError, StorageFullError
 from lakebed.iceberg.catalog import CATALOG_NAME, LakeCatalog, open_catalog
 from lakebed.iceberg.committer import Committer
 from lakebed.registry.create import open_backend
@@ -243,6 +245,42 @@ def test_a_catalog_that_does_not_answer_is_unavailable_and_leaves_no_file(faulty
         faulty.advance()
 
     assert faulty.metadata_files() == before
+
+
+class FullCatalog(FaultyCatalog):
+    """Finds the disk full when it commits a swap."""
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with LakeCatalog._writing(self) as connection:
+            yield connection
+            if self._armed:
+                self._armed = False
+                raise OperationalError("COMMIT", {}, _disk_full(self.engine.dialect.name))
+
+
+def _disk_full(dialect: str) -> Exception:
+    if dialect == "postgresql":
+        return DiskFull("no space left on device")
+    error = sqlite3.OperationalError("database or disk is full")
+    error.sqlite_errorcode = sqlite3.SQLITE_FULL
+    return error
+
+
+def test_a_disk_that_is_full_at_the_swap_is_no_lost_lease(ice: IceLake) -> None:
+    ice.create()
+    ice.insert(1)
+    ice.write(2)
+    ice.seal()
+    with closing(FullCatalog.beside(ice.lake)) as catalog:
+        full = IceLake(ice.lake, catalog, Committer(ice.lake.registry, ice.lake.storage, catalog))
+
+        with pytest.raises(StorageFullError):
+            full.advance()
+
+    with closing(open_ice(ice.lake)) as again:
+        again.advance()
+        again.require_true()
 
 
 def test_catalog_rows_are_keyed_by_a_constant_name() -> None:

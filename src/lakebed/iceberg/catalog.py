@@ -46,6 +46,8 @@ _FIND_TABLE = {
     "postgresql": "SELECT to_regclass(:name)::text",
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name = :name",
 }
+_WRITE = "INSERT INTO lakebed_fence (table_namespace, table_name, epoch) VALUES ('', '', 0)"
+_TAKE_BACK = "DELETE FROM lakebed_fence WHERE table_namespace = '' AND table_name = ''"
 _BOUND_SILENCE = "SET LOCAL idle_in_transaction_session_timeout = '60s'"  # a frozen process must not hold a table's fence for ever
 _KEY = {"catalog": CATALOG_NAME}
 _WHERE = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
@@ -120,7 +122,7 @@ class LakeCatalog(SqlCatalog):
             return int(connection.execute(text(_RAISE), _params(name)).scalar_one())
 
     def swap(self, name: TableName, *, old: str | None, new: str, epoch: int, force: bool = False) -> bool:
-        """Point to `new` if the fence is still at `epoch` and the pointer still at `old`; False when the pointer moved.
+        """Point to `new` if the fence is still at `epoch` and the pointer still at `old`; False when the pointer moved, and only then.
 
         `force` replaces a pointer whatever it says, for a table that is rebuilt. A lost answer is looked up under the
         fence's lock, which waits for the transaction in doubt to end.
@@ -135,7 +137,8 @@ class LakeCatalog(SqlCatalog):
         except SQLAlchemyError as exc:
             if not sent:
                 raise _unavailable(self.shown_url, exc) from exc
-            return self._settle(name, new, cause=exc)
+            if moved and not self._settle(name, new, cause=exc):
+                raise _unavailable(self.shown_url, exc) from exc
         return moved
 
     def forget(self, name: TableName, *, old: str | None, epoch: int) -> bool:
@@ -180,6 +183,9 @@ class LakeCatalog(SqlCatalog):
                 locking = f"{_EPOCH} FOR UPDATE" if self.engine.dialect.name == "postgresql" else _EPOCH
                 connection.execute(text(locking), _params(name))
                 row = connection.execute(text(_FIND), _params(name)).one_or_none()
+                if self._lock is not None:  # a commit that failed behind its last page stands whole in the WAL: it is written over
+                    connection.exec_driver_sql(_WRITE)
+                    connection.exec_driver_sql(_TAKE_BACK)
         except (SQLAlchemyError, LakebedError):  # the lock file has errors of its own
             raise OutcomeUnknownError(f"of the Iceberg commit {new}") from cause
         return row is not None and row[0] == new
