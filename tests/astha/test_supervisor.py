@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,18 +10,22 @@ import pytest
 from recorders import PATIENCE_S, UPDATER, Recorder, await_that, recorders, running
 
 from builders import count, fake_file, make_table, publish, within
-from lakebed.core.errors import LeaseHeldError, RegistryUnavailableError, TriggersChangedError, UnavailableError
+from lakebed.core.errors import LeaseHeldError, RegistryUnavailableError, StorageFullError, TriggersChangedError, UnavailableError
 from lakebed.core.events import SUBSCRIPTIONS, Component
-from lakebed.registry.create import verify_triggers
+from lakebed.registry.create import open_backend, verify_triggers
 from lakebed.registry.deliveries import read_incarnation
+from lakebed.registry.engine import Registry
 from lakebed.registry.journal import read_changes, read_ends
 from lakebed.registry.leases import acquire_lease
 from lakebed.registry.restore import restore_programs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from lakebed.astha import Astha
-    from lakebed.registry.engine import Registry
+    from lakebed.core.names import TableName
     from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.transaction import Transaction
     from lakebed.registry.wakeup import Hint, Hints
 
 DROPS = {"sqlite": "DROP TRIGGER {0}", "postgresql": "DROP TRIGGER {0} ON {1}"}
@@ -221,3 +226,31 @@ def test_one_that_stayed_down_can_be_started_again(registry: Registry, table: La
 
         assert astha.drain(PATIENCE_S)
         assert handled(registry, components[UPDATER], after=0) == set(expected(registry, UPDATER, after=0))
+
+
+class Full(Registry):
+    """On a disk without room, for as long as it is said to be full."""
+
+    is_full = False
+
+    @contextmanager
+    def write(self, tables: Sequence[TableName | int] = (), *, op_id: str | None = None) -> Iterator[Transaction]:
+        if self.is_full:
+            message = "no room is left on the disk: free some and retry; nothing was changed"
+            raise StorageFullError(message)
+        with super().write(tables, op_id=op_id) as tx:
+            yield tx
+
+
+def test_a_full_disk_while_the_lease_is_renewed_is_told_as_such_and_heals(
+    url: str, registry: Registry, table: LakeTable, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(Full(open_backend(url))) as bounded, running(bounded, recorders(bounded), lease_ttl_s=1.0) as astha:
+        assert astha.drain(PATIENCE_S)
+        bounded.is_full = True
+        await_that(lambda: "no room is left" in astha.status().problem, "the reason")
+        assert "the lease was lost" not in caplog.text
+        bounded.is_full = False
+        await_that(lambda: astha.is_active, "the lease again")
+        publish(registry, table, fake_file(1))
+        assert astha.drain(PATIENCE_S)

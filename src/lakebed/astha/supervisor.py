@@ -59,6 +59,7 @@ class Astha:
         self._lease: Lease | None = None
         self._began: deque[float] = deque(maxlen=self._options.max_incarnations)
         self._incarnation, self._restarts, self._problem, self._down = 0, 0, "", False
+        self._unsaved: UnavailableError | None = None  # why the lease ran out, if it does
         self._cut = 0  # incarnations in a row that a lost connection ended
         self._save_at = self._renew_at = 0.0
         self._stop_timeout_s = 5.0
@@ -254,7 +255,7 @@ class Astha:
         life.start(active_until=asked_at + self._options.lease_ttl_s)
         self._began.append(self._time.monotonic())
         self._save_at, self._renew_at = asked_at + self._options.save_every_s, asked_at + self._options.renew_every_s
-        self._life = life
+        self._life, self._unsaved = life, None
         self._settled.set()
         logger.info("astha is active", extra={"action": "start", "incarnation": self._incarnation, "owner": self._owner})
         return life
@@ -280,14 +281,16 @@ class Astha:
     def _save_when_due(self, life: Life, *, at_once: bool) -> None:
         now = self._time.monotonic()
         if now >= life.delivery.active_until:
-            raise LeaseLostError(LEASE, epoch=self._require_lease().epoch)
+            raise self._unsaved or LeaseLostError(LEASE, epoch=self._require_lease().epoch)
         if not at_once and now < self._save_at:
             return
         self._save_at = now + self._options.save_every_s
         try:
             self._save(life, now, must_renew=now >= self._renew_at)
             self._look_for_retries(life)
+            self._unsaved = None
         except UnavailableError as error:  # the lease tells how long this may go on
+            self._unsaved = error
             logger.warning("progress could not be saved", extra={"action": "save", "error": str(error)})
 
     def _save(self, life: Life, now: float, *, must_renew: bool) -> None:
