@@ -35,6 +35,7 @@ TRIGGER = "lakebed.trigger"  # what made the snapshot's newest group
 FORMAT = "lakebed.format"  # of a snapshot: which properties the commit wrote beside it
 FORMAT_WRITTEN = "2"
 UNRECORDED = "groups"  # the trigger of a snapshot whose groups were made before triggers were recorded: stored, never rename
+_COUNTS = ("total-records", "total-data-files", "total-files-size", GROUP)  # of a snapshot's summary
 FOREIGN_TAG = "foreign-"
 NAME_MAPPING = "schema.name-mapping.default"
 MAX_LOG = 20
@@ -65,11 +66,31 @@ class Wanted:
 
 
 def parse_metadata(text: str, location: str) -> TableMetadataV2:
-    """From the text of a metadata file; anything but format version 2 is refused."""
+    """From the text of a metadata file; anything but format version 2 is refused, and what later steps could not count with."""
     try:
-        return TableMetadataV2.model_validate_json(text)
+        metadata = TableMetadataV2.model_validate_json(text)
     except (ValueError, ValidationError) as exc:
         raise FileChangedError(from_uri(location), reason="it is no Iceberg metadata of version 2") from exc
+    if fault := _find_fault(metadata):
+        raise FileChangedError(from_uri(location), reason=fault)
+    return metadata
+
+
+def _find_fault(metadata: TableMetadataV2) -> str | None:
+    """What PyIceberg lets pass: parts that are missing, and numbers that are none."""
+    if not _is_count(metadata.properties.get(COMMITTED_GROUP, "0")):
+        return f"its property {COMMITTED_GROUP} is no number"
+    for snapshot in metadata.snapshots:
+        if snapshot.summary is None or "sequence_number" not in snapshot.model_fields_set:
+            return f"its snapshot {snapshot.snapshot_id} has no summary or no sequence number"
+        summary = snapshot.summary.additional_properties
+        if wrong := [key for key in _COUNTS if not _is_count(summary.get(key, "0"))]:
+            return f"in its snapshot {snapshot.snapshot_id} {', '.join(wrong)} is no number"
+    return None
+
+
+def _is_count(value: str) -> bool:
+    return value.isascii() and value.isdigit()
 
 
 def find_format_version(text: str) -> int | None:
