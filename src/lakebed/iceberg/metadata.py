@@ -7,6 +7,7 @@ retained snapshot.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from lakebed.iceberg.partitions import Partitioning, make_partitioning
 from lakebed.iceberg.schemas import find_last_column_id, name_mapping, to_iceberg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lakebed.core.schema import Schema
     from lakebed.core.wishes import Wishes
@@ -36,6 +37,7 @@ FORMAT = "lakebed.format"  # of a snapshot: which properties the commit wrote be
 FORMAT_WRITTEN = "2"
 UNRECORDED = "groups"  # the trigger of a snapshot whose groups were made before triggers were recorded: stored, never rename
 _COUNTS = ("total-records", "total-data-files", "total-files-size", GROUP)  # of a snapshot's summary
+_PLACE = re.compile(r"/|[a-zA-Z][a-zA-Z0-9+.-]*:/")
 FOREIGN_TAG = "foreign-"
 NAME_MAPPING = "schema.name-mapping.default"
 MAX_LOG = 20
@@ -69,7 +71,7 @@ def parse_metadata(text: str, location: str) -> TableMetadataV2:
     """From the text of a metadata file; anything but format version 2 is refused, and what later steps could not count with."""
     try:
         metadata = TableMetadataV2.model_validate_json(text)
-    except (ValueError, ValidationError) as exc:
+    except (ValueError, ValidationError, AttributeError, TypeError, KeyError) as exc:  # its validators take the kinds of parts for granted
         raise FileChangedError(from_uri(location), reason="it is no Iceberg metadata of version 2") from exc
     if fault := _find_fault(metadata):
         raise FileChangedError(from_uri(location), reason=fault)
@@ -78,15 +80,23 @@ def parse_metadata(text: str, location: str) -> TableMetadataV2:
 
 def _find_fault(metadata: TableMetadataV2) -> str | None:
     """What PyIceberg lets pass: parts that are missing, and numbers that are none."""
-    if not _is_count(metadata.properties.get(COMMITTED_GROUP, "0")):
-        return f"its property {COMMITTED_GROUP} is no number"
+    if not _are_texts(metadata.properties) or not _is_count(metadata.properties.get(COMMITTED_GROUP, "0")):
+        return f"its properties are not texts, or {COMMITTED_GROUP} is no number"
     for snapshot in metadata.snapshots:
-        if snapshot.summary is None or "sequence_number" not in snapshot.model_fields_set:
-            return f"its snapshot {snapshot.snapshot_id} has no summary or no sequence number"
+        number = snapshot.sequence_number if "sequence_number" in snapshot.model_fields_set else None
+        if snapshot.summary is None or number is None or number > metadata.last_sequence_number:
+            return f"its snapshot {snapshot.snapshot_id} has no summary, or no sequence number up to the table's last"
         summary = snapshot.summary.additional_properties
-        if wrong := [key for key in _COUNTS if not _is_count(summary.get(key, "0"))]:
-            return f"in its snapshot {snapshot.snapshot_id} {', '.join(wrong)} is no number"
+        default = "" if COMMIT_ID in summary else "0"  # we write them all
+        if not _are_texts(summary) or not all(_is_count(summary.get(key, default)) for key in _COUNTS):
+            return f"the summary of its snapshot {snapshot.snapshot_id} has no valid {', '.join(_COUNTS)}"
+        if not _PLACE.match(snapshot.manifest_list):
+            return f"its snapshot {snapshot.snapshot_id} names no place of a manifest list"
     return None
+
+
+def _are_texts(values: Mapping[str, object]) -> bool:
+    return all(isinstance(value, str) for value in values.values())
 
 
 def _is_count(value: str) -> bool:
