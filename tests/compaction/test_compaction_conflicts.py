@@ -32,10 +32,11 @@ BOOKKEEPING = frozenset({"operations", "runs"})
 
 @dataclass
 class Meddling:
-    """The local engine, and something that happens while it rewrites."""
+    """The local engine, and something that happens while it rewrites, or before it does."""
 
     lake: Lake
     meddle: Callable[[], object]
+    before: Callable[[], object] = bool
     name: str = "meddling"
     done: int = 0
     _engine: LocalEngine = field(init=False)
@@ -44,6 +45,7 @@ class Meddling:
         self._engine = LocalEngine(storage=self.lake.storage)
 
     def rewrite(self, order: Order, *, cancelled: Callable[[], bool]) -> Rewriting | None:
+        self.before()
         found = self._engine.rewrite(order, cancelled=cancelled)
         self.done += 1
         self.meddle()
@@ -89,6 +91,23 @@ def test_retiring_an_input_while_it_is_rewritten_wins_and_the_rest_is_compacted(
     assert (done.conflicts, done.stopped, done.files_before, done.files_after) == (1, False, 3, 1)
     assert sum(read_all(lake).values()) == 60
     assert not any(f"(1, {2000 + i})" in row for row in read_all(lake) for i in range(20))
+    assert lake.check().clean
+
+
+def retire_and_delete(lake: Lake, published: Published) -> bool:
+    within(lake.registry, lambda tx: retire_by_ids(tx, ORDERS, {published.partition_id}, grace_us=0))
+    return lake.delete_expired_temporary_files().deleted == 1
+
+
+def test_an_input_that_is_retired_and_deleted_before_it_is_read_is_not_taken_for_damaged(lake: Lake) -> None:
+    make_orders(lake)
+    published = fill(lake, 4)
+    victims = [published[2]]
+    engine = Meddling(lake, lambda: None, before=lambda: victims and retire_and_delete(lake, victims.pop()))
+
+    done = compact(lake.registry, lake.storage, str(ORDERS), engines=Engines(local=engine))
+
+    assert (done.conflicts, done.damaged, done.files_before, done.files_after) == (1, (), 3, 1)
     assert lake.check().clean
 
 

@@ -26,6 +26,7 @@ from lakebed.core.results import Rows
 from lakebed.registry.open_runs import OpenRun, keeping_run
 from lakebed.registry.processes import make_owner
 from lakebed.registry.small_files import COMPACT, close_dead_runs
+from lakebed.registry.victims import list_visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,21 +182,31 @@ class _Compaction:
                 note=self._close_with if is_last else None,
             )  # fmt: skip
         except ConflictError as exc:
-            self._conflicts += 1
-            self._in_a_row += 1
-            extra = {"action": COMPACT, "table": str(run.table.name), "slice": str(run.wanted), "reason": str(exc)}
-            logger.info("a compaction lost to a writer; nothing was changed", extra=extra)
+            self._lose(run, str(exc))
             return
-        except _PERHAPS_DAMAGED:
-            if not self._find_damaged(run):
+        except _PERHAPS_DAMAGED as exc:
+            if not self._find_damaged(run, exc):
                 raise
             return
         if swapped is not None:
             self._done.append(swapped)
             self._in_a_row = 0
 
-    def _find_damaged(self, run: RunPlan) -> bool:
-        """Whether files of the run explain why it failed; they are left out from now on."""
+    def _lose(self, run: RunPlan, reason: str) -> None:
+        self._conflicts += 1
+        self._in_a_row += 1
+        extra = {"action": COMPACT, "table": str(run.table.name), "slice": str(run.wanted), "reason": reason}
+        logger.info("a compaction lost to a writer; nothing was changed", extra=extra)
+
+    def _find_damaged(self, run: RunPlan, failure: Exception) -> bool:
+        """Whether files of the run explain why it failed; those that are still in the table are left out from now on.
+
+        Others were retired meanwhile, and may be deleted: a writer was first.
+        """
+        visible = list_visible(self._registry, [file.file_id for file in run.rewriting])
+        if len(visible) < len(run.rewriting):
+            self._lose(run, str(failure))
+            return True
         found = find_damaged(self._storage, run)
         self._damaged += found
         for file in found:

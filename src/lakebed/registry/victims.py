@@ -10,11 +10,13 @@ from lakebed.core.times import TimeRange
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakebed.registry.engine import Registry
     from lakebed.registry.transaction import Reader
 
 _HOLDERS = """SELECT id, view_instance_id, begin_insert_time, end_insert_time, schema_hash, min_event_time, max_event_time FROM partitions
 WHERE table_id = :table_id AND id IN (SELECT partition_id FROM table_files WHERE file_path IN (:paths*) AND retired_seq IS NULL)
 ORDER BY view_instance_id, begin_insert_time, id"""
+_VISIBLE = "SELECT id FROM table_files WHERE id IN (:ids*) AND retired_seq IS NULL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,11 @@ class Holder:
     insert_range: TimeRange
     schema_hash: str
     event_range: tuple[int, int] | None
+
+
+def list_visible(reader: Registry | Reader, file_ids: Sequence[int]) -> frozenset[int]:
+    """Those of the files that are neither retired nor gone."""
+    return frozenset(row[0] for row in reader.query(_VISIBLE, {"ids": list(file_ids)})) if file_ids else frozenset()
 
 
 def list_holders(reader: Reader, table_id: int, paths: Sequence[str]) -> list[Holder]:
