@@ -49,7 +49,7 @@ _GROUPS = {
     "Writing": ("insert", "insert_json", "writer", "foreach_batch", "writing", "register_files", "adopt", "import_legacy", "delete"),
     "Reading": ("read", "sql", "explain", "reading", "plan", "load_partition_metadata"),
     "View sets": ("create_view_set", "materialize", "promote", "merge", "list_view_sets"),
-    "Iceberg": ("snapshot", "snapshots", "tag", "expire_snapshots", "rollback", "compact", "commits", "drain", "service"),
+    "Iceberg": ("snapshot", "snapshots", "tag", "untag", "expire_snapshots", "rollback", "compact", "commits", "drain", "service"),
     "Lists": ("list_partitions", "list_files", "list_incompatible_partitions"),
     "Retiring and cleaning": (
         "retire_partition_by_metadata",

@@ -341,6 +341,7 @@ class Lake:
     snapshots = on_registry(admin.list_snapshots)
     expire_snapshots = on_registry(admin.expire_snapshots)
     tag = on_registry(admin.tag_snapshot)
+    untag = on_registry(admin.untag_snapshot)
     configure = on_registry(admin.configure_table)
 
     def compact(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.secrets import hide_secrets, strip_password
+from lakebed.core.suggestions import require_options, suggest
 from lakebed.core.tasks import DEFAULT_SCHEDULE, Task
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ def load_settings(
     **arguments: Any,
 ) -> Settings:
     """Arguments that are None and variables that are empty count as not given; `file` is looked for in the working directory unless named."""
+    require_options("connect", arguments, _KNOWN)
     found = _read_file(file)
     env = os.environ if environment is None else environment
     known_here = {name: replace(known, default=(defaults or {}).get(name, known.default)) for name, known in _KNOWN.items()}
@@ -177,7 +179,8 @@ def _read_file(file: Path | None) -> tuple[str, Mapping[str, Any]]:
         raise InvalidValueError(message) from exc
     flat = _flatten(content)
     if unknown := sorted(flat.keys() - _KNOWN.keys()):
-        message = f"{path} has unknown settings {', '.join(unknown)}: the settings are {', '.join(_KNOWN)}"
+        near = suggest(unknown[0], _KNOWN)
+        message = f"{path} has unknown settings {', '.join(unknown)}: {near + ' ' if near else ''}the settings are {', '.join(_KNOWN)}"
         raise InvalidValueError(message)
     return str(path), flat
 

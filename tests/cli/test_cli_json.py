@@ -107,7 +107,7 @@ def ask_changes(full: Shell) -> Iterator[tuple[str, Any]]:
     yield "snapshots create", full.json("snapshots", "create", NAME)
     oldest = full.json("snapshots", "list", NAME)[0]["snapshot_id"]
     yield "snapshots tag", full.json("snapshots", "tag", NAME, "audit", str(oldest))
-    full.json("snapshots", "tag", NAME, "audit")
+    yield "snapshots untag", full.json("snapshots", "untag", NAME, "audit")
     yield "compact run", full.json("compact", "run", NAME)
     yield "compact history", full.json("compact", "history", NAME)
     yield "snapshots expire", full.json("snapshots", "expire", NAME, "--older-than-days", "0", "--execute")

@@ -40,6 +40,12 @@ def test_a_snapshot_is_taken_listed_and_tagged(shell: Shell) -> None:
     shell.json("snapshots", "tag", NAME, "audit", str(taken))
     assert shell.json("snapshots", "list", NAME)[0]["tags"] == "audit"
     assert shell.run("snapshots", "tag", NAME, "audit", "5").exit_code == 1
+    assert shell.run("snapshots", "tag", NAME, "audit").exit_code == 2
+    assert shell.json("snapshots", "list", NAME)[0]["tags"] == "audit"
+
+    assert "did you mean audit?" in shell.run("snapshots", "untag", NAME, "audt").output
+    shell.json("snapshots", "untag", NAME, "audit")
+    assert shell.json("snapshots", "list", NAME)[0]["tags"] == ""
 
 
 def test_a_plan_says_why_and_a_run_leaves_one_file(shell: Shell) -> None:

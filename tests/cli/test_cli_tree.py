@@ -15,8 +15,8 @@ from shells import Shell, list_commands, run
 COMMANDS = list_commands()
 # Of these the answer goes on until somebody stops it
 ENDLESS = {"serve"}
-# What they change is told by what they are for, or can be taken back by the same command
-PLAIN = {"init", "demo", "serve", "snapshots tag"}
+# What they change is told by what they are for, or can be taken back by another command
+PLAIN = {"init", "demo", "serve", "snapshots tag", "snapshots untag"}
 CHANGES = {
     "migrate", "migrate-footers", "files register", "partitions retire", "partitions retire-by-file", "partitions retire-incompatible",
     "partitions retire-expired", "tables drop", "views materialize", "views regenerate", "views merge", "views promote",
@@ -30,7 +30,7 @@ DESIGNED = """init demo serve check repair doctor migrate migrate-footers read-w
 tables list|tables show|tables drop|files list|files check|files register|files footer
 partitions list|partitions incompatible|partitions retire|partitions retire-incompatible|partitions retire-expired
 views list|views materialize|views regenerate|views merge|views promote
-snapshots list|snapshots create|snapshots expire|snapshots tag|compact plan|compact run|compact history|clean temp|clean orphans
+snapshots list|snapshots create|snapshots expire|snapshots tag|snapshots untag|compact plan|compact run|compact history|clean temp|clean orphans
 astha status|astha tail|astha dead-letters|astha retry"""
 
 

@@ -85,8 +85,12 @@ class Walk:
         grow_schema(lake.registry, column=f"more_{self.columns}", field_id=100 + self.columns)
 
     def tag(self, lake: Lake) -> None:
-        if snapshots := lake.snapshots(NAME):
-            lake.tag(NAME, "kept", self.random.choice([None, *(snapshot.snapshot_id for snapshot in snapshots)]))
+        snapshots = lake.snapshots(NAME)
+        chosen = self.random.choice([None, *(snapshot.snapshot_id for snapshot in snapshots)])
+        if chosen is not None:
+            lake.tag(NAME, "kept", chosen)
+        elif any(snapshot.tags == "kept" for snapshot in snapshots):
+            lake.untag(NAME, "kept")
 
     def change_policy(self, lake: Lake) -> None:
         lake.configure(

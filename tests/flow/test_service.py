@@ -133,7 +133,7 @@ def test_a_tag_keeps_its_snapshot_for_every_engine(lake: Lake) -> None:
     location = pointer_of(lake)
     assert StaticTable.from_metadata(location).refs()["audit"].snapshot_id == first
 
-    lake.tag(ORDERS_NAME, "audit", None)
+    lake.untag(ORDERS_NAME, "audit")
     assert lake.drain(60)
     assert "audit" not in StaticTable.from_metadata(pointer_of(lake)).refs()
 

@@ -220,7 +220,7 @@ def test_after_a_repair_the_lake_is_clean_and_the_tag_can_go_with_all_it_kept(
     assert next(row.tags for row in ice.lake.snapshots(NAME) if row.snapshot_id == foreign) == tag
     with pytest.raises(InvalidValueError, match=tag):
         ice.lake.expire_snapshots(NAME, snapshot_ids=[foreign])
-    ice.lake.tag(NAME, tag, None)
+    ice.lake.untag(NAME, tag)
     ice.advance()
     assert tag not in ice.base().metadata.refs
     ice.lake.expire_snapshots(NAME, snapshot_ids=[foreign], dry_run=False)
@@ -269,7 +269,7 @@ def test_a_table_of_an_earlier_version_goes_on_and_its_unknown_refs_stay(ice: Ic
     _edit_properties_away(ice)
 
     ice.insert(2)
-    ice.lake.tag(NAME, "ours", None)
+    ice.lake.untag(NAME, "ours")
     ice.advance()
 
     assert {name: ref.snapshot_id for name, ref in ice.base().metadata.refs.items() if name != "main"} == {"theirs": first}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from lakebed.core.errors import InvalidValueError, NotAllowedError
 from lakebed.core.orphans import Needed
 from lakebed.registry.left_out import LeftOut, record_left_out
 from lakebed.registry.runs import list_runs
+from lakebed.registry.wishes import change_wishes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +41,7 @@ CHANGES: dict[str, Callable[[Lake], Any]] = {
     ),
     "forget_left_out_files": lambda lake: lake.forget_left_out_files([left_out(lake)], dry_run=False),
     "configure_table": lambda lake: lake.configure(NAME, snapshot={"trigger": "manual"}),
-    "tag_snapshot": lambda lake: lake.tag(NAME, "kept", None),
+    "untag_snapshot": lambda lake: lake.untag(NAME, "kept"),
     "alter_table": lambda lake: admin.alter_table(lake.registry, NAME, DropColumn(column="amount")),
     "request_materialization": lambda lake: admin.request_materialization(lake.registry, VIEW),
     "request_regeneration": lambda lake: admin.request_regeneration(lake.registry, VIEW),
@@ -48,7 +50,7 @@ CHANGES: dict[str, Callable[[Lake], Any]] = {
 # Shorter names of alter_table; ends of what somebody decided before; and those below, which need a snapshot first
 SAME_DOOR = {"add_column", "drop_column", "rename_column", "widen_column", "make_column_optional"}
 NO_DECISION = {"delete_expired_temporary_files", "recover_operations"}
-NEED_SNAPSHOTS = {"roll_back_to", "expire_snapshots"}
+NEED_SNAPSHOTS = {"roll_back_to", "expire_snapshots", "tag_snapshot"}
 
 
 @pytest.fixture
@@ -62,6 +64,7 @@ def guarded(lake: Lake) -> Lake:
     lake.storage.create_exclusive(litter, b"nobody's")
     os.utime(litter, (1, 1))
     record_left_out(lake.registry, {left_out(lake): LeftOut(size_bytes=1, reason="it is not Parquet")}, source="adopt")
+    change_wishes(lake.registry, lake.table(NAME).table_id, lambda wishes: replace(wishes, tags={"kept": 1}))
     lake.set_administrators(["ann"], actor="ann")
     return lake
 

@@ -29,7 +29,7 @@ from lakebed.admin.retiring import (
     retire_partitions,
 )
 from lakebed.admin.rollback import Rollback, roll_back_to
-from lakebed.admin.snapshots import SnapshotRow, configure_table, list_snapshots, tag_snapshot
+from lakebed.admin.snapshots import SnapshotRow, configure_table, list_snapshots, tag_snapshot, untag_snapshot
 from lakebed.admin.sweeping import DEFAULT_AGE, Sweep, sweep_orphans
 
 __all__ = [
@@ -80,6 +80,7 @@ __all__ = [
     "set_administrators",
     "sweep_orphans",
     "tag_snapshot",
+    "untag_snapshot",
     "why",
     "widen_column",
 ]

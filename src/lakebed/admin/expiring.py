@@ -79,7 +79,7 @@ def _wish(registry: Registry, table: str, going: list[int], *, actor: str) -> in
 
 def _say_kept(row: SnapshotRow) -> str:
     if row.tags:
-        return f"is kept by the tag {row.tags}: take the tag off first (`lakebed snapshots tag` without a snapshot, or the program that made it)"
+        return f"is kept by the tag {row.tags}: take the tag off first (`lakebed snapshots untag`, or the program that made it)"
     return "belongs to a branch of another program: drop the branch there first"
 
 

@@ -12,6 +12,7 @@ from lakebed.admin.lists import find_id
 from lakebed.core.errors import InvalidValueError, PartitionNotFoundError, PartitionStraddlesError, TooManyPartitionsError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
 from lakebed.core.results import Rows
+from lakebed.core.suggestions import require_options
 from lakebed.core.times import MICROSECOND, MIN_MICROS, Time, TimeRange, show, to_micros
 from lakebed.registry.incompatible import list_incompatible
 from lakebed.registry.lake_tables import require_table
@@ -311,6 +312,7 @@ class _Task:
 
 
 def _carry_out(registry: Registry, rows: Sequence[Listed], task: _Task, options: BulkOptions) -> Retirement:
+    require_options(task.job, options, BulkOptions.__annotations__)
     grace_us, allowed = _micros(options.get("grace_s", DEFAULT_GRACE_US / 1e6)), options.get("max_partitions", MAX_PARTITIONS)
     if options.get("dry_run", True):
         return _finished(task, [outcome_of(row, WOULD_RETIRE) for row in rows], dry_run=True)
@@ -349,6 +351,7 @@ def _write_down(registry: Registry, run: OpenRun, task: _Task, kept: Sequence[Re
 
 def _carry_out_named(registry: Registry, ids: Sequence[int], listed: Sequence[Listed], task: _Task, options: BulkOptions) -> Retirement:
     """N ids, N outcomes in their order, whatever each of them turns out to be."""
+    require_options(task.job, options, BulkOptions.__annotations__)
     incompatible = {row.partition_id: row for row in listed}
     others = {
         row.partition_id: row

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from lakebed.admin.actors import write_down
-from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError
+from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError, TagNotFoundError
 from lakebed.core.names import TableName, require_name
-from lakebed.core.policies import RETENTION, RETIRE_AFTER, SNAPSHOT, read_retention, read_retire_after, read_snapshot_policy
 from lakebed.core.results import Rows
+from lakebed.core.suggestions import list_near
+from lakebed.core.table_settings import FREE, TableSettings, list_free, read_free_properties, read_settings
 from lakebed.core.times import from_micros
-from lakebed.core.wishes import WISHES, parse_wishes
+from lakebed.core.wishes import parse_wishes
 from lakebed.registry.foreign import read_refs
 from lakebed.registry.lake_tables import require_table, set_properties
 from lakebed.registry.snapshots import list_snapshots as list_kept
-from lakebed.registry.wishes import change_locked
+from lakebed.registry.wishes import change_locked, read_properties
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
-
-_CHECKED = {SNAPSHOT: read_snapshot_policy, RETENTION: read_retention, RETIRE_AFTER: read_retire_after}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,44 +62,56 @@ def list_snapshots(registry: Registry, table: str, *, expired: bool = False) -> 
     return Rows(SnapshotRow, [_row(snapshot, found, named) for snapshot in kept])
 
 
-def tag_snapshot(registry: Registry, table: str, tag: str, snapshot_id: int | None, *, actor: str | None = None) -> None:
-    """Keep a snapshot under a name until the tag is taken off (None); the Iceberg table gets or loses the ref with its next commit."""
+def tag_snapshot(registry: Registry, table: str, tag: str, snapshot_id: int, *, actor: str | None = None) -> None:
+    """Keep a snapshot under a name until `untag`; the Iceberg table gets the ref with its next commit."""
+    if snapshot_id is None:
+        message = f"{table}: name the snapshot that {tag!a} is to keep; to take the tag off, use untag; nothing was changed"
+        raise InvalidValueError(message)
+    require_name("tag", tag)
+    _change_tag(registry, table, tag, snapshot_id, actor=actor)
+
+
+def untag_snapshot(registry: Registry, table: str, tag: str, *, actor: str | None = None) -> None:
+    """Take a tag off: its snapshot goes when the table's retention gives it up, the Iceberg table loses the ref with its next commit."""
+    _change_tag(registry, table, tag, None, actor=actor)
+
+
+def _change_tag(registry: Registry, table: str, tag: str, snapshot_id: int | None, *, actor: str | None) -> None:
+    """None takes it off."""
     if tag == "main":
         message = f"{table}: main is the table itself: choose another name"
         raise InvalidValueError(message)
-    if snapshot_id is not None:
-        require_name("tag", tag)
-    name = TableName.parse(table)
-    table_id = require_table(registry, name).table_id
+    found = require_table(registry, TableName.parse(table))
+    table_id, name = found.table_id, str(found.name)
 
     def body(tx: Transaction) -> None:
-        tx.require(name)  # it may have been dropped since
-        _require_own(tx, table_id, table, tag)
-        if snapshot_id is not None:
-            _require_kept(tx, table_id, table, snapshot_id)
-        write_down(tx, "tag_snapshot", {"table": table, "tag": tag, "snapshot_id": snapshot_id}, actor=actor, table_id=table_id)
+        tx.require(found.name)  # it may have been dropped since
+        _require_own(tx, table_id, name, tag)
+        if snapshot_id is None:
+            _require_tagged(tx, table_id, name, tag)
+        else:
+            _require_kept(tx, table_id, name, snapshot_id)
+        write_down(tx, "tag_snapshot", {"table": name, "tag": tag, "snapshot_id": snapshot_id}, actor=actor, table_id=table_id)
         change_locked(tx, table_id, lambda wishes: _with_tag(wishes, tag, snapshot_id))
 
     registry.transact(body, tables=[table_id])
 
 
-def configure_table(registry: Registry, /, table: str, **changes: Any) -> None:
-    """Change a table's settings, which take effect without a restart; None removes one.
+def configure_table(registry: Registry, /, table: str, **changes: Unpack[TableSettings]) -> None:
+    """Change a table's settings, which take effect without a restart; None removes one, a setting that is not known is refused.
 
     `snapshot={"trigger": "time", "interval_s": 30}` says when pending files become a snapshot, `retention={...}` which are kept,
-    `retire_after="90d"` how long after their last event partitions are.
+    `retire_after="90d"` how long after their last event partitions are. Your own go under `properties={"owner": "ann"}`.
     """
-    for key, value in changes.items():
-        if key == WISHES:
-            message = f"{table}: {WISHES} is not a setting: tag snapshots instead"
-            raise InvalidValueError(message)
-        if key in _CHECKED and value is not None:
-            _CHECKED[key](value)
+    settings = read_settings(table, changes)
+    given = changes.get(FREE)
+    free = {} if given is None else read_free_properties(table, given)
     found = require_table(registry, TableName.parse(table))
 
     def body(tx: Transaction) -> None:
+        removed = dict.fromkeys(list_free(json.loads(read_properties(tx, found.table_id)))) if FREE in changes and given is None else {}
         write_down(tx, "configure_table", {"table": table, "settings": sorted(changes)}, actor=None, table_id=found.table_id)
-        set_properties(tx, found.name, changes)
+        set_properties(tx, found.name, {**removed, **free, **settings})
 
     registry.transact(body, tables=[found.table_id])
 
@@ -110,6 +121,12 @@ def _with_tag(wishes: Wishes, tag: str, snapshot_id: int | None) -> Wishes:
     if snapshot_id is None:
         return replace(wishes, tags=tags)
     return replace(wishes, tags={**tags, tag: snapshot_id}, expire=tuple(s for s in wishes.expire if s != snapshot_id))
+
+
+def _require_tagged(tx: Transaction, table_id: int, table: str, tag: str) -> None:
+    known = parse_wishes(read_properties(tx, table_id)).tags
+    if tag not in known:
+        raise TagNotFoundError(table, tag, near=list_near(tag, known))
 
 
 def _require_own(tx: Transaction, table_id: int, table: str, tag: str) -> None:

@@ -20,13 +20,14 @@ from lakebed.adopting.places import find_root, open_place
 from lakebed.core.errors import FileMissingError, InvalidValueError, LakebedError, NotAFileError, PathRefusedError, TableExistsError
 from lakebed.core.results import Rows
 from lakebed.core.schema import Schema
+from lakebed.core.table_settings import LEGACY
 from lakebed.parquet.discovery import Discovery
 from lakebed.parquet.inspect import Wanted
 from lakebed.parquet.isolation import ForeignFile
 from lakebed.registry.adopted import list_registered
 from lakebed.registry.lake_tables import TableSpec, create_table, find_table, list_versions
 from lakebed.registry.left_out import LeftOut, record_left_out
-from lakebed.registry.legacy import APP_ID, PROPERTY, close_side_version, list_imported, open_side_version, queue_legacy_files
+from lakebed.registry.legacy import APP_ID, close_side_version, list_imported, open_side_version, queue_legacy_files
 from lakebed.registry.open_runs import OpenRun, keeping_run
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class _Importing:
         table = find_table(self.registry, name)
         if table is None:
             return None
-        stored = json.loads(table.metadata.properties).get(PROPERTY, {})
+        stored = json.loads(table.metadata.properties).get(LEGACY, {})
         if stored.get("view_set") != view_set:
             raise TableExistsError(str(name))
         return str(stored["schema_hash"])
@@ -209,7 +210,7 @@ class _Importing:
         table = find_table(self.registry, plan.table)
         if table is not None or self.request.dry_run:
             return table
-        told: dict[str, Any] = {PROPERTY: {"view_set": plan.view_set, "schema_hash": plan.serving_hash, "source": self.source.shown_url}}
+        told: dict[str, Any] = {LEGACY: {"view_set": plan.view_set, "schema_hash": plan.serving_hash, "source": self.source.shown_url}}
         return create_table(self.registry, TableSpec(name=plan.table, schema=schema, event_time=event_time, properties=told))
 
     def _history(self, table: LakeTable | None, schema: Schema) -> list[Schema]:

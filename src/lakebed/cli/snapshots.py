@@ -151,7 +151,7 @@ def _render(done: Expiry, *, execute: bool, waiting: int, as_json: bool) -> None
 def tag_snapshot(
     table: TableName,
     tag: Annotated[str, typer.Argument(help="letters, digits and _")],
-    snapshot_id: Annotated[int | None, typer.Argument(min=0, max=_BIGGEST, help="left out: the tag is taken off")] = None,
+    snapshot_id: Annotated[int, typer.Argument(min=0, max=_BIGGEST)],
     registry: Url = URL,
     warehouse: Warehouse = WAREHOUSE,
     *,
@@ -166,4 +166,25 @@ def tag_snapshot(
     if as_json:
         print_json({"table": table, "tag": tag, "snapshot_id": snapshot_id})
     else:
-        out().print(f"{table}: the tag {tag} is off" if snapshot_id is None else f"{table}: {tag} keeps snapshot {snapshot_id}")
+        out().print(f"{table}: {tag} keeps snapshot {snapshot_id}")
+
+
+@snapshots.command("untag")
+def untag_snapshot(
+    table: TableName,
+    tag: Annotated[str, typer.Argument()],
+    registry: Url = URL,
+    warehouse: Warehouse = WAREHOUSE,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Take a tag off; the table's retention decides from now on about its snapshot.
+
+    Example: lakebed snapshots untag shop.orders audit
+    """
+    with opened(registry, warehouse, publishes=True) as lake:
+        lake.untag(table, tag)
+    if as_json:
+        print_json({"table": table, "tag": tag, "snapshot_id": None})
+    else:
+        out().print(f"{table}: the tag {tag} is off")

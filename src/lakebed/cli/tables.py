@@ -24,6 +24,7 @@ from lakebed.cli.terminal import (
     print_table,
     showing,
 )
+from lakebed.core.table_settings import INTERNAL
 
 if TYPE_CHECKING:
     from lakebed.admin import Drop
@@ -126,7 +127,6 @@ _PEOPLE = (
 def _describe(table: LakeTable, place: str) -> dict[str, Any]:
     row, metadata = table.row, table.metadata
     by_id = {field.field_id: field.name for field in table.schema.fields}
-    hidden = {"indexed", "wishes", "definition"}
     return {
         "table": str(table.name),
         "kind": row.kind,
@@ -145,6 +145,6 @@ def _describe(table: LakeTable, place: str) -> dict[str, Any]:
         "last_group": row.last_group,
         "committed_group": row.committed_group,
         "location": place,
-        "properties": {key: value for key, value in json.loads(metadata.properties).items() if key not in hidden},
+        "properties": {key: value for key, value in json.loads(metadata.properties).items() if key not in INTERNAL},
         "columns": [{"id": f.field_id, "column": f.name, "type": str(f.type), "required": f.required} for f in table.schema.fields],
     }

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakebed.core.errors import InvalidValueError
+from lakebed.core.suggestions import suggest
 from lakebed.core.view_sets import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from collections.abc import Set as AbstractSet
 
 SNAPSHOT, RETENTION, RETIRE_AFTER = "snapshot", "retention", "retire_after"  # property keys, stored: never rename
@@ -163,10 +165,14 @@ PolicyT = TypeVar("PolicyT", SnapshotPolicy, Retention)
 
 def _read(kind: type[PolicyT], what: str, given: Mapping[str, Any]) -> PolicyT:
     known = {f.name: f for f in fields(kind)}
+    if not isinstance(given, Mapping):
+        message = f"{what}={given!a}: give a dict of its settings, which are {', '.join(known)}"
+        raise InvalidValueError(message)
     values: dict[str, Any] = {}
     for key, value in given.items():
         if key not in known:
-            message = f"{what} has no setting {key!a}: the settings are {', '.join(known)}"
+            near = suggest(str(key), known)
+            message = f"{what} has no setting {key!a}: {near + ' ' if near else ''}the settings are {', '.join(known)}"
             raise InvalidValueError(message)
         values[key] = _trigger(value) if key == "trigger" else _number(f"{what}.{key}", value, whole=known[key].type == "int")
     return kind(**values)
@@ -176,7 +182,8 @@ def _trigger(value: object) -> Trigger:
     try:
         return Trigger(str(value))
     except ValueError as exc:
-        message = f"snapshot.trigger={value!a} is not known: use one of {', '.join(Trigger)}"
+        near = suggest(str(value), Trigger)
+        message = f"snapshot.trigger={value!a} is not known: {near + ' ' if near else ''}use one of {', '.join(Trigger)}"
         raise InvalidValueError(message) from exc
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
+from lakebed.core.errors import InvalidValueError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -24,3 +26,13 @@ def suggest(name: str, known: Iterable[str]) -> str:
     """A question such as "did you mean orders?"; without a near name it is empty."""
     near = list_near(name, known)
     return f"did you mean {' or '.join(near)}?" if near else ""
+
+
+def require_options(what: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse keyword arguments that nobody would look at."""
+    understood = tuple(known)
+    for name in given:
+        if name not in understood:
+            near = suggest(name, understood)
+            message = f"{what} has no option {name!a}: {near + ' ' if near else ''}the options are {', '.join(understood)}"
+            raise InvalidValueError(message)

@@ -11,6 +11,8 @@ from lakebed.core.errors import InvalidValueError, SchemaRefusedError, TableExis
 from lakebed.core.names import TableName
 from lakebed.core.rows import TableMetadata, Tables, list_columns
 from lakebed.core.schema import Schema, hash_schema, list_obstacles
+from lakebed.core.suggestions import require_options
+from lakebed.core.table_settings import DEFINITION, INDEXED, read_free_properties
 from lakebed.core.types import Primitive
 from lakebed.registry.codec import decode_row
 from lakebed.registry.counters import recount
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 MAX_INDEXED = 8  # slots of the range index per table; part of stored ids: never change
 READABLE = ("serving", "readable")
-_FIXED_PROPERTIES = frozenset({"indexed", "definition"})
+_FIXED_PROPERTIES = frozenset({INDEXED, DEFINITION})
 _INDEXABLE = frozenset({"int", "long", "float", "double", "date", "timestamp", "timestamptz"})
 _TIMES = frozenset({"timestamp", "timestamptz", "date", "long"})
 _LEAVE = """UPDATE table_files SET removed_group = :g, modified_at = :now
@@ -63,6 +65,7 @@ class TableSpec:
 
     @classmethod
     def of(cls, name: TableName, schema: Schema, **options: Unpack[TableOptions]) -> TableSpec:
+        require_options("create_table", options, TableOptions.__annotations__)
         return cls(
             name=name,
             schema=schema,
@@ -70,7 +73,7 @@ class TableSpec:
             partition_by=tuple(options.get("partition_by", ())),
             sort_by=tuple(options.get("sort_by", ())),
             index=tuple(options.get("index", ())),
-            properties=options.get("properties") or {},
+            properties=read_free_properties(str(name), options.get("properties") or {}),
         )
 
 

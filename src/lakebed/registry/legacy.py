@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import OperationConflictError
+from lakebed.core.table_settings import LEGACY
 from lakebed.registry.lake_tables import list_versions, stage_version, withdraw_staged
 from lakebed.registry.operations import Operation
 from lakebed.registry.temporary_files import queue_files
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from lakebed.registry.transaction import Reader, Transaction
 
 APP_ID = "import-legacy"  # stored: never rename
-PROPERTY = "legacy"  # stored: never rename
 _DONE = "SELECT batch_id FROM operations WHERE table_id = :id AND app_id = :app AND state = 'registered'"
 _SOME_DONE = f"{_DONE} AND batch_id IN (:keys*)"
 _REOPEN = "UPDATE table_metadata SET standing = 'staged', updated_at = :now WHERE id = :id AND standing = 'incompatible'"
@@ -65,4 +65,4 @@ def find_side_version(versions: Iterable[TableMetadata], note: str) -> TableMeta
 def queue_legacy_files(tx: Transaction, expirations: Mapping[str, tuple[int, int]]) -> None:
     """Paths with (size, expiration in microseconds); queued twice, the later expiry wins."""
     for path, (size, expiration) in expirations.items():
-        queue_files(tx, 0, {path: size}, reason=PROPERTY, grace_us=expiration - tx.now)
+        queue_files(tx, 0, {path: size}, reason=LEGACY, grace_us=expiration - tx.now)

@@ -39,6 +39,6 @@ def change_locked(tx: Transaction, table_id: int, change: Callable[[Wishes], Wis
     return after
 
 
-def read_properties(reader: Registry | Reader, table_id: int) -> str:
+def read_properties(reader: Registry | Reader | Transaction, table_id: int) -> str:
     rows = reader.query(_PROPERTIES, {"id": table_id})
     return str(rows[0][0]) if rows else json.dumps({})

@@ -12,6 +12,7 @@ from lakebed.check import Severity, check
 from lakebed.core.errors import InvalidValueError, LakebedError
 from lakebed.core.names import TableName
 from lakebed.core.results import Rows
+from lakebed.core.suggestions import require_options
 from lakebed.iceberg.repairing import Repair, repair_table
 from lakebed.registry.lake_tables import require_table
 from lakebed.registry.open_runs import OpenRun, keeping_run
@@ -84,6 +85,7 @@ def repair(registry: Registry, storage: Storage, table: str | None = None, **opt
 
     Lost or changed files cannot be mended: their partitions are named, and retired only when `retire_damaged` is asked for.
     """
+    require_options("repair", options, RepairOptions.__annotations__)
     how = options.get("how")
     found = None if table is None else require_table(registry, TableName.parse(table))
     table = None if found is None else str(found.name)

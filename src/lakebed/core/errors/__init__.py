@@ -73,6 +73,7 @@ from lakebed.core.errors.refused import (
     SubscriptionRefusedError,
     TableExistsError,
     TableNotFoundError,
+    TagNotFoundError,
     TooManyPartitionsError,
     UnreadableFileError,
 )
@@ -154,6 +155,7 @@ __all__ = [
     "SubscriptionRefusedError",
     "TableExistsError",
     "TableNotFoundError",
+    "TagNotFoundError",
     "TooManyPartitionsError",
     "TriggersChangedError",
     "UnavailableError",

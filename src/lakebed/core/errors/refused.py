@@ -314,6 +314,17 @@ class SnapshotNotFoundError(RefusedError):
         self.table, self.snapshot_id, self.nearest = table, snapshot_id, nearest
 
 
+class TagNotFoundError(RefusedError):
+    """The table has no tag of that name that Lakebed wrote."""
+
+    code = "tag_not_found"
+
+    def __init__(self, table: str, tag: str, *, near: tuple[str, ...] = ()) -> None:
+        hint = f"did you mean {' or '.join(near)}? Otherwise list" if near else "list"
+        super().__init__(f"{table} has no tag {tag!a}: {hint} its snapshots, which show their tags; nothing was changed")
+        self.table, self.tag, self.near = table, tag, near
+
+
 class SparkRefusedError(RefusedError):
     """Spark cannot carry out the query: it does not analyse, or a row makes it fail."""
 

@@ -1,0 +1,119 @@
+"""The settings of a table: what a user may set, what only Lakebed writes, and free properties beside both. Kept in one JSON object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from lakebed.core.errors import InvalidValueError
+from lakebed.core.policies import RETENTION, RETIRE_AFTER, SNAPSHOT, read_retention, read_retire_after, read_snapshot_policy
+from lakebed.core.suggestions import suggest
+from lakebed.core.view_sets import MERGE_WINDOW, parse_duration
+from lakebed.core.wishes import WISHES
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+LEGACY = "legacy"  # stored, of an imported table: never rename
+INDEXED, DEFINITION = "indexed", "definition"  # stored: never rename
+FREE = "properties"
+INTERNAL = frozenset({INDEXED, DEFINITION, WISHES, LEGACY})
+_INTERNAL_PREFIX = "lakebed."
+_MAX_KEY = 255
+
+
+class TableSettings(TypedDict, total=False):
+    """What `configure` understands; None goes back to the default."""
+
+    snapshot: Mapping[str, Any] | None  # when pending files become a snapshot
+    retention: Mapping[str, Any] | None  # which snapshots are kept
+    retire_after: str | int | timedelta | None  # how long after their last event partitions are kept
+    merge_window_us: str | int | timedelta | None  # how far merging may reach; default one UTC day
+    properties: Mapping[str, Any] | None  # your own, any JSON value; None as a value removes one, None for all removes them
+
+
+def _read_policy(given: Any) -> dict[str, Any]:
+    read_snapshot_policy(given)
+    return dict(given)
+
+
+def _read_retention(given: Any) -> dict[str, Any]:
+    read_retention(given)
+    return dict(given)
+
+
+def _read_retire_after(given: Any) -> str | int:
+    micros = read_retire_after(given)
+    return given if isinstance(given, str) else micros
+
+
+def _read_merge_window(given: Any) -> int:
+    return parse_duration(given, what=MERGE_WINDOW)
+
+
+_READ = {SNAPSHOT: _read_policy, RETENTION: _read_retention, RETIRE_AFTER: _read_retire_after, MERGE_WINDOW: _read_merge_window}
+SETTINGS = tuple(_READ)
+
+
+def read_settings(table: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings as they are stored, None where one is taken away, without the free properties; refuses what is no setting."""
+    for key in given:
+        if key not in _READ and key != FREE:
+            _refuse(table, key)
+    return {key: None if value is None else _READ[key](value) for key, value in given.items() if key in _READ}
+
+
+def read_free_properties(table: str, given: object) -> dict[str, Any]:
+    """A user's own properties, checked; refuses names of settings, names that only Lakebed writes, and what is no JSON."""
+    if not isinstance(given, Mapping):
+        message = f"{table}: properties={given!a}: give a dict such as {{'owner': 'ann'}}"
+        raise InvalidValueError(message)
+    for key, value in given.items():
+        _require_free(table, key)
+        _require_json(table, key, value)
+    return dict(given)
+
+
+def list_free(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Of everything that is stored, what users named themselves."""
+    return {key: value for key, value in properties.items() if key not in _READ and not _is_internal(key)}
+
+
+def _is_internal(key: str) -> bool:
+    return key.lower() in INTERNAL or key.lower().startswith(_INTERNAL_PREFIX)
+
+
+def _refuse(table: str, key: str) -> None:
+    _require_not_internal(table, key)
+    near = suggest(key, (*_READ, FREE))
+    message = (
+        f"{table} has no setting {key!a}: {near + ' ' if near else ''}the settings are {', '.join(_READ)}; "
+        f"your own go under properties={{{key!a}: ...}}"
+    )
+    raise InvalidValueError(message)
+
+
+def _require_not_internal(table: str, key: str) -> None:
+    if _is_internal(key):
+        instead = ": use tag and untag" if key.lower() == WISHES else ""
+        message = f"{table}: {key!a} is internal: only Lakebed writes it{instead}; nothing was changed"
+        raise InvalidValueError(message)
+
+
+def _require_free(table: str, key: object) -> None:
+    if not isinstance(key, str) or not 0 < len(key) <= _MAX_KEY:
+        message = f"{table}: {key!a} cannot name a property: give a text of 1 to {_MAX_KEY} characters"
+        raise InvalidValueError(message)
+    _require_not_internal(table, key)
+    if key in _READ:
+        message = f"{table}: {key} is a setting: give it to configure as {key}=..., not among the properties"
+        raise InvalidValueError(message)
+
+
+def _require_json(table: str, key: str, value: object) -> None:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as exc:
+        message = f"{table}: the property {key!a} cannot be written as JSON ({exc}): give text, numbers, lists and dicts"
+        raise InvalidValueError(message) from exc

@@ -1,0 +1,151 @@
+"""What `configure` and `create_table` accept as settings, and what they refuse before anything is changed."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from builders import ORDERS, SCHEMA, make_table, make_view, stage, write_partition
+from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError, TagNotFoundError
+from lakebed.registry.lake_tables import require_table
+from lakebed.registry.view_sets import merge_window
+from lakebed.registry.wishes import change_wishes
+
+if TYPE_CHECKING:
+    from lakebed.core.wishes import Wishes
+    from lakebed.lake import Lake
+
+NAME = str(ORDERS)
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"retire_afer": "90d"}, "did you mean retire_after"),
+    ({"Snapshot": {}}, "did you mean snapshot"),
+    ({"registry": 1}, "the settings are snapshot, retention, retire_after"),
+    ({"snapshot": {"triger": "time"}}, "did you mean trigger"),
+    ({"snapshot": {"trigger": "tme"}}, "did you mean time"),
+    ({"snapshot": "manual"}, "snapshot"),
+    ({"snapshot": {"files": "many"}}, "number"),
+    ({"retention": {"dayly_s": 1}}, "did you mean daily_s"),
+    ({"retention": [1]}, "retention"),
+    ({"retire_after": "soon"}, "retire_after"),
+    ({"merge_window_us": "1 month"}, "merge_window_us"),
+    ({"wishes": {}}, "internal"),
+    ({"indexed": [1]}, "internal"),
+    ({"definition": "SELECT 1"}, "internal"),
+    ({"lakebed.table-id": "7"}, "internal"),
+    ({"owner": "ann"}, "properties={'owner': ...}"),
+    ({"properties": {"wishes": {}}}, "internal"),
+    ({"properties": {"Indexed": []}}, "internal"),
+    ({"properties": {"legacy": {}}}, "internal"),
+    ({"properties": {"LAKEBED.written": ""}}, "internal"),
+    ({"properties": {"retention": {"all_s": 1}}}, "is a setting"),
+    ({"properties": {"": 1}}, "property"),
+    ({"properties": {3: 1}}, "property"),
+    ({"properties": {"owner": object()}}, "JSON"),
+    ({"properties": {"share": float("nan")}}, "JSON"),
+    ({"properties": ["owner"]}, "properties"),
+]
+
+
+def stored(lake: Lake) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(require_table(lake.registry, ORDERS).metadata.properties)
+    return found
+
+
+@pytest.mark.parametrize(("given", "said"), WRONG)
+def test_a_wrong_setting_is_refused_with_the_right_one_and_nothing_changes(lake: Lake, given: dict[str, Any], said: str) -> None:
+    make_table(lake.registry)
+    before = stored(lake)
+
+    with pytest.raises(InvalidValueError) as refused:
+        lake.configure(NAME, retire_after="7d", **given) if "retire_after" not in given else lake.configure(NAME, **given)
+
+    assert said in str(refused.value)
+    assert stored(lake) == before
+
+
+def test_settings_and_free_properties_stand_beside_each_other(lake: Lake) -> None:
+    make_table(lake.registry)
+    lake.configure(NAME, snapshot={"trigger": "manual"}, retire_after=timedelta(days=1), merge_window_us="12h", properties={"owner": "ann"})
+    lake.configure(NAME, properties={"team": ["a", {"b": None}], "cost": 1.5})
+    assert merge_window(require_table(lake.registry, ORDERS)) == 12 * 3600 * 10**6
+
+    lake.configure(NAME, snapshot=None, merge_window_us=None, properties={"cost": None})
+
+    found = {key: value for key, value in stored(lake).items() if key != "indexed"}
+    assert found == {"retire_after": 86_400_000_000, "owner": "ann", "team": ["a", {"b": None}]}
+
+
+def test_properties_none_takes_all_free_ones_away_and_no_other(lake: Lake) -> None:
+    make_table(lake.registry)
+    lake.configure(NAME, retire_after="7d", properties={"owner": "ann", "team": "x"})
+    before = stored(lake)
+
+    lake.configure(NAME, properties=None)
+
+    assert stored(lake) == {key: value for key, value in before.items() if key in {"indexed", "retire_after"}}
+
+
+def test_a_staged_definition_survives_new_settings(lake: Lake) -> None:
+    view = make_view(lake.registry).name
+    stage(lake.registry)
+    lake.configure(str(view), properties={"owner": "ann"})
+    lake.configure(str(view), properties=None)
+    assert "definition" in require_table(lake.registry, view).metadata.properties
+
+
+@pytest.mark.parametrize("key", ["wishes", "indexed", "definition", "legacy", "lakebed.x", "retention"])
+def test_a_new_table_takes_free_properties_alone(lake: Lake, key: str) -> None:
+    with pytest.raises(InvalidValueError, match=key):
+        lake.create_table(NAME, SCHEMA, properties={key: {}})
+    assert lake.list_tables() == []
+
+    lake.create_table(NAME, SCHEMA, properties={"owner": "ann"})
+    assert stored(lake)["owner"] == "ann"
+
+
+def test_a_misspelled_option_of_a_new_table_is_refused(lake: Lake) -> None:
+    with pytest.raises(InvalidValueError, match="did you mean partition_by"):
+        lake.create_table(NAME, SCHEMA, partition_bye=["day(ts)"])  # type: ignore[call-arg] # that is what is tested
+    assert lake.list_tables() == []
+
+
+def test_a_misspelled_option_of_a_retirement_is_refused(lake: Lake) -> None:
+    make_table(lake.registry)
+    with pytest.raises(InvalidValueError, match="did you mean dry_run"):
+        lake.retire_incompatible_partitions(NAME, dryrun=False)  # type: ignore[call-arg]
+    with pytest.raises(InvalidValueError, match="did you mean retire_damaged"):
+        lake.repair(NAME, retire_damage=True)  # type: ignore[call-arg]
+
+
+def tagged(lake: Lake, **tags: int) -> None:
+    make_table(lake.registry)
+    write_partition(lake, 1)
+
+    def body(wishes: Wishes) -> Wishes:
+        return type(wishes)(tags=tags)
+
+    change_wishes(lake.registry, lake.table(NAME).table_id, body)
+
+
+def test_a_tag_needs_an_id_and_only_untag_takes_one_off(lake: Lake) -> None:
+    tagged(lake, audit=7)
+    with pytest.raises(InvalidValueError, match="untag"):
+        lake.tag(NAME, "audit", None)  # type: ignore[arg-type]
+    with pytest.raises(SnapshotNotFoundError):
+        lake.tag(NAME, "audit", 8)
+    assert stored(lake)["wishes"]["tags"] == {"audit": 7}
+
+    lake.untag(NAME, "audit")
+
+    assert stored(lake)["wishes"]["tags"] == {}
+
+
+def test_an_unknown_tag_cannot_be_taken_off(lake: Lake) -> None:
+    tagged(lake, audit_2026=7)
+    with pytest.raises(TagNotFoundError, match="did you mean audit_2026") as refused:
+        lake.untag(NAME, "audit_206")
+    assert (refused.value.tag, refused.value.near) == ("audit_206", ("audit_2026",))
+    assert stored(lake)["wishes"]["tags"] == {"audit_2026": 7}
