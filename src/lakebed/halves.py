@@ -72,7 +72,7 @@ def drop_table(
 
     done = admin.drop_table(registry, name, dry_run=dry_run, **options)
     if not dry_run:
-        forget_table(registry, storage, TableName.parse(name), done.table_id)
+        forget_table(registry, storage, TableName.parse(done.table), done.table_id)
     return done
 
 

@@ -18,6 +18,7 @@ from lakebed.registry import lake_tables, plans
 from lakebed.registry.create import read_facts
 from lakebed.registry.engine import Registry
 from lakebed.registry.footers import FooterIndex, load_partition_metadata
+from lakebed.registry.table_names import resolve_name
 from lakebed.registry.time_travel import plan_at
 from lakebed.registry.waiting import RegistryCommits, take_snapshot, wait_until_published
 from lakebed.settings import ConnectOptions, Settings, SparkWishes, load_settings, restore_password
@@ -257,7 +258,7 @@ class Lake:
 
         if fresh and self.table(name).row.kind == "view_set":
             self.materialize(name, upstream=True).raise_failed()
-        parsed = TableName.parse(name)
+        parsed = resolve_name(self.registry, name)
         then = take_snapshot(self.registry, self.commits, parsed, trigger=Trigger.QUERY) if as_of == "snapshot" else as_of
         return read(
             self.context, name, begin=begin, end=end, where=where, as_of=then, instance=instance, columns=columns,

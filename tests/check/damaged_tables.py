@@ -112,6 +112,12 @@ def a_snapshot_of_a_group_that_was_never_drawn(lake: Patient) -> None:
     lake.run(sql, t=OLD_ID)
 
 
+@found_by("table_name_case")
+def two_tables_that_differ_in_case_alone(lake: Patient) -> None:
+    with lake.past_triggers("tables"):
+        lake.run("UPDATE tables SET name = 'Daily' WHERE id = :t", t=OLD_ID)
+
+
 @found_by("slot_in_future")
 def a_slot_in_the_future(lake: Patient) -> None:
     lake.run("UPDATE table_seq SET last_slot = last_slot + 7200000000 WHERE table_id = :t", t=OLD_ID)

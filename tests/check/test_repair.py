@@ -68,6 +68,7 @@ LEFT = {
     "a_committed_group_that_was_never_drawn": {"table_groups", "iceberg_pointer"},
     "a_committed_group_that_was_never_drawn/sqlite": {"database_integrity"},
     "a_snapshot_of_a_group_that_was_never_drawn": {"table_groups"},
+    "two_tables_that_differ_in_case_alone": {"table_name_case"},
     "an_overlap": {"partition_overlap"},
     "an_overlap/postgresql": {"guard_missing"},  # the constraint cannot come back while two partitions break it
     "a_file_of_an_operation_that_the_registry_lost": {"newer_file"},

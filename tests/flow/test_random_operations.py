@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -93,9 +93,8 @@ class Walk:
             lake.untag(NAME, "kept")
 
     def change_policy(self, lake: Lake) -> None:
-        lake.configure(
-            NAME, snapshot=self.random.choice([{"trigger": "every_insert"}, {"trigger": "files", "files": 3}, {"trigger": "manual"}])
-        )
+        policies: list[dict[str, Any]] = [{"trigger": "every_insert"}, {"trigger": "files", "files": 3}, {"trigger": "manual"}]
+        lake.configure(NAME, snapshot=self.random.choice(policies))
 
     def clean(self, lake: Lake) -> None:
         lake.registry.transact(lambda tx: tx.run("UPDATE temporary_files SET expiration = 1"), tables=[])

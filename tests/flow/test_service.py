@@ -126,6 +126,7 @@ def test_a_tag_keeps_its_snapshot_for_every_engine(lake: Lake) -> None:
     write_partition(lake, 2)
     lake.snapshot(ORDERS_NAME)
 
+    assert first is not None
     lake.tag(ORDERS_NAME, "audit", first)
     assert lake.drain(60)
 

@@ -85,7 +85,7 @@ def test_our_tags_come_and_go_beside_theirs(ice: IceLake, stranger: SqlCatalog) 
     admin.tag_snapshot(ice.lake.registry, NAME, "ours", first)
     ice.advance()
     tagged = _refs(ice)
-    admin.tag_snapshot(ice.lake.registry, NAME, "ours", None)
+    admin.untag_snapshot(ice.lake.registry, NAME, "ours")
     ice.advance()
 
     assert tagged == {"audit": first, "ours": first}
@@ -98,10 +98,12 @@ def test_a_ref_of_another_program_can_be_neither_taken_nor_removed_here(ice: Ice
     first = ice.insert(1).snapshot_id
     _tag(stranger.load_table(NAME), "audit")
     second = ice.insert(2).snapshot_id
+    assert second is not None
 
-    for snapshot_id in (second, None):
-        with pytest.raises(InvalidValueError, match="another program"):
-            admin.tag_snapshot(ice.lake.registry, NAME, "audit", snapshot_id)
+    with pytest.raises(InvalidValueError, match="another program"):
+        admin.tag_snapshot(ice.lake.registry, NAME, "audit", second)
+    with pytest.raises(InvalidValueError, match="another program"):
+        admin.untag_snapshot(ice.lake.registry, NAME, "audit")
 
     ice.insert(3)
     assert _refs(ice) == {"audit": first}

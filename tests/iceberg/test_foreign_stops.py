@@ -242,7 +242,7 @@ def test_a_tag_of_an_earlier_version_can_be_taken_off_too(ice: IceLake, stranger
         manage.create_tag(ice.base().metadata.current_snapshot_id or 0, "foreign-7")
     ice.insert(2)
 
-    admin.tag_snapshot(ice.lake.registry, NAME, "foreign-7", None)
+    admin.untag_snapshot(ice.lake.registry, NAME, "foreign-7")
     ice.advance()
 
     assert list(ice.base().metadata.refs) == ["main"]

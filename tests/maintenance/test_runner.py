@@ -254,7 +254,8 @@ def test_retention_is_per_table_and_one_bad_table_leaves_the_others_alone(timed_
 
 def test_a_retention_that_makes_no_sense_is_refused_when_it_is_set(timed_lake: Lake) -> None:
     make_table(timed_lake.registry)
-    for given in ("soon", "-1d", 0, True, 1.5):
+    wrong: tuple[Any, ...] = ("soon", "-1d", 0, True, 1.5)
+    for given in wrong:
         with pytest.raises(InvalidValueError, match="retire_after"):
             timed_lake.configure(str(ORDERS), retire_after=given)
 

@@ -187,7 +187,6 @@ REFUSED: list[tuple[str, type[Exception], str]] = [
     ("", QueryRefusedError, "no statement"),
     ("SELECT ((1", QueryRefusedError, "cannot be parsed"),
     ("SELECT * FROM shop.order", TableNotFoundError, r"did you mean shop\.orders"),
-    ("SELECT * FROM SHOP.ORDERS", TableNotFoundError, r"did you mean shop\.orders"),
     ("SELECT * FROM shop.zzzzzz", TableNotFoundError, "create it first"),
     ("SELECT nope FROM shop.orders", SparkRefusedError, "nope"),
     ("SELECT * FROM nothing_here", SparkRefusedError, "nothing_here"),

@@ -9,16 +9,17 @@ import pyarrow as pa
 
 from lakebed.admin.actors import find_actor
 from lakebed.core.altering import AddColumn, Change, DropColumn, MakeOptional, RenameColumn, WidenColumn, alter
-from lakebed.core.errors import InvalidValueError, SchemaRefusedError, TableNotFoundError
-from lakebed.core.names import TableName
+from lakebed.core.errors import InvalidValueError, SchemaRefusedError
 from lakebed.core.schema import Schema
 from lakebed.core.types import List, Map, Primitive, Struct, Type
 from lakebed.parquet.arrow_schema import from_arrow
 from lakebed.registry.lake_tables import evolve_schema, list_versions, read_table, require_evolvable
 from lakebed.registry.runs import add_run, finish_run
+from lakebed.registry.table_names import missing_table, resolve_name
 from lakebed.registry.view_sets import list_definitions
 
 if TYPE_CHECKING:
+    from lakebed.core.names import TableName
     from lakebed.registry.engine import Registry
     from lakebed.registry.transaction import Reader, Transaction
 
@@ -44,7 +45,7 @@ def alter_table(registry: Registry, table: str, *changes: Change, dry_run: bool 
     Names, ids and partitions of earlier rows keep their meaning: a dropped column never comes back under another's name. Writers that
     began before go on under the version they know.
     """
-    name = TableName.parse(table)
+    name = resolve_name(registry, table)
     if dry_run:
         with registry.read() as reader:
             return _plan(reader, name, changes)
@@ -107,7 +108,7 @@ def _carry_out(tx: Transaction, name: TableName, changes: tuple[Change, ...], *,
 def _plan(reader: Reader | Transaction, name: TableName, changes: tuple[Change, ...]) -> Alteration:
     table = read_table(reader, name)
     if table is None:
-        raise TableNotFoundError(str(name))
+        raise missing_table(reader, name)
     if table.row.kind != "table":
         message = f"{name} is a view set: its columns come from its definition; define it anew with create_view_set"
         raise InvalidValueError(message)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from lakebed.admin.actors import find_actor
 from lakebed.admin.retiring import MAX_PARTITIONS
-from lakebed.core.errors import InvalidValueError, TableNotFoundError, TooManyPartitionsError
+from lakebed.core.errors import InvalidValueError, TooManyPartitionsError
 from lakebed.core.names import TableName
 from lakebed.registry.lake_tables import drop_table as hide_table
 from lakebed.registry.lake_tables import require_table
@@ -15,6 +15,7 @@ from lakebed.registry.listing import list_partitions
 from lakebed.registry.open_runs import OpenRun, keeping_run
 from lakebed.registry.retire import DEFAULT_GRACE_US
 from lakebed.registry.retirements import RETIRED, retire_in_parts
+from lakebed.registry.table_names import missing_table
 from lakebed.registry.view_sets import list_definitions
 
 if TYPE_CHECKING:
@@ -72,8 +73,9 @@ def drop_table(
     The name is free at once. Killed in between, its partitions are those of an unknown view set: `retire_incompatible_partitions`
     ends the work.
     """
-    name, grace_us = TableName.parse(table), _micros(grace_s)
-    found = require_table(registry, name)
+    grace_us = _micros(grace_s)
+    found = require_table(registry, TableName.parse(table))
+    name = found.name
     rows = list_partitions(registry, found.table_id)
     planned = _sum(name, found.table_id, rows, dry_run=dry_run)
     _require_unread(registry, name)
@@ -101,7 +103,7 @@ def _hide(registry: Registry, name: TableName, planned: Drop, run: OpenRun) -> R
     def body(tx: Transaction) -> Rows[PartitionRow]:
         locked = tx.require(name)
         if locked.table_id != planned.table_id:  # dropped and made again since we looked
-            raise TableNotFoundError(str(name))
+            raise missing_table(tx, name)
         run.begin(tx)
         hide_table(tx, name)
         left = list_partitions(tx, planned.table_id)

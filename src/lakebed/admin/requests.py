@@ -12,6 +12,7 @@ from lakebed.core.results import Rows
 from lakebed.core.times import Time, TimeRange
 from lakebed.registry.lake_tables import require_table
 from lakebed.registry.runs import add_run, find_run
+from lakebed.registry.table_names import resolve_name
 
 if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
@@ -60,7 +61,7 @@ def request_regeneration(
 
 
 def _request(registry: Registry, job: str, table: str, *, instance: str, wanted: TimeRange | None, actor: str | None) -> Rows[RequestedRun]:
-    view = _require_view_set(registry, TableName.parse(table))
+    view = _require_view_set(registry, resolve_name(registry, table))
     plan = {
         "view_set_name": str(view.name),
         "view_instance_id": require_instance(instance),

@@ -36,6 +36,7 @@ from lakebed.registry.retirements import (
     retire_in_parts,
 )
 from lakebed.registry.runs import add_run, finish_run
+from lakebed.registry.table_names import resolve_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,7 +129,7 @@ def retire_partition_by_metadata(
     actor: str | None = None,
 ) -> Retirement:
     """Retire the one partition with exactly this key, empty or not; several schemas and no hash given is `ambiguous`, nothing done."""
-    name, wanted = TableName.parse(table), TimeRange.of(insert_begin, insert_end)
+    name, wanted = resolve_name(registry, table), TimeRange.of(insert_begin, insert_end)
     plan = metadata_plan(name, require_instance(instance), wanted, schema_hash)
     grace_us = _micros(grace_s)
 

@@ -13,7 +13,6 @@ from lakebed.adopting.planning import plan_adoption, source_key, tell_step
 from lakebed.adopting.results import COPY, EMPTY, IN_PLACE, LINK, REFUSED, REWRITE, AdoptedFile, Adoption, AdoptRequest
 from lakebed.adopting.schemas import describe_columns
 from lakebed.core.errors import AdoptionRefusedError, FileConflictError, LakebedError
-from lakebed.core.names import TableName
 from lakebed.core.results import Rows
 from lakebed.parquet.capture import capture_foreign
 from lakebed.parquet.enriching import ForeignRows, rewrite_foreign
@@ -25,6 +24,7 @@ from lakebed.registry.left_out import LeftOut, drop_records, record_left_out
 from lakebed.registry.open_runs import OpenRun, keeping_run
 from lakebed.registry.orphans import list_swept
 from lakebed.registry.publish import publish_partition
+from lakebed.registry.table_names import resolve_name
 from lakebed.storage.intake import bring_in
 from lakebed.writing import open_writing, partition_of, place_file, wanted_of_foreign
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from lakebed.adopting.planning import AdoptionPlan, Step, Target
+    from lakebed.core.names import TableName
     from lakebed.parquet.capture import CapturedFile
     from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import LakeTable
@@ -54,7 +55,7 @@ def adopt(registry: Registry, storage: Storage, table: str, directory: str, requ
     rewritten with them. A batch of files becomes visible at a time, whole or not at all; killed anywhere, a second run
     finishes. Where any file is refused nothing is done, unless the request says to take the rest.
     """
-    name = TableName.parse(table)
+    name = resolve_name(registry, table)
     plan = plan_adoption(registry, storage, name, directory, request)
     if request.dry_run:
         return _tell(name, plan, request)

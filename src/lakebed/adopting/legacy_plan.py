@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from bisect import bisect_left, insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -94,10 +94,8 @@ def plan_view_set(view_set: str, rows: Sequence[LegacyPartition], *, table: Tabl
 def name_tables(view_sets: Sequence[str], *, database: str, names: Mapping[str, str]) -> dict[str, TableName]:
     """A table for every view set: as the caller says, else its own name with `_` for what no name may hold."""
     found = {v: TableName.parse(names[v]) if v in names else TableName(database, _clean(v)) for v in view_sets}
-    by_table: defaultdict[TableName, list[str]] = defaultdict(list)
-    for view_set, table in found.items():
-        by_table[table].append(view_set)
-    return {view_set: table for table, own in by_table.items() for view_set in own if len(own) == 1}
+    by_table = Counter(str(table).lower() for table in found.values())
+    return {view_set: table for view_set, table in found.items() if by_table[str(table).lower()] == 1}
 
 
 def find(kind: str, row: LegacyPartition, message: str, *, kept: bool = False) -> LegacyFinding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lakebed.check.report import Severity
 from lakebed.check.scan import Rule, list_rows
 
 TABLE_COUNTERS = Rule(name="table_counters", invariant="I2")
@@ -11,6 +12,7 @@ TABLE_UNKNOWN = Rule(name="table_unknown", invariant="I12")
 TABLE_INCOMPLETE = Rule(name="table_incomplete", invariant="I12")
 TABLE_GROUPS = Rule(name="table_groups", invariant="I2")
 SERVING_HISTORY = Rule(name="serving_history", invariant="I12")
+TABLE_NAME_CASE = Rule(name="table_name_case", invariant="I12", severity=Severity.WARNING)  # made before such names were refused
 
 _SMALL_BYTES = 33_554_432
 _OWNED = (
@@ -54,6 +56,9 @@ _GROUPS = """SELECT id, database || '.' || name, 'committed_group ' || committed
 WHERE committed_group > last_group OR committed_group < 0
 UNION ALL SELECT t.id, t.database || '.' || t.name, 'the group ' || s.group_no || ' of snapshot ' || s.snapshot_id, t.last_group
 FROM table_snapshots s JOIN tables t ON t.id = s.table_id WHERE s.group_no > t.last_group OR s.group_no < 0"""
+_ALIKE = """SELECT t.id, t.database || '.' || t.name, u.database || '.' || u.name FROM tables t
+JOIN tables u ON lower(u.database) = lower(t.database) AND lower(u.name) = lower(t.name) AND u.id <> t.id
+WHERE t.dropped_at IS NULL AND u.dropped_at IS NULL ORDER BY t.id, u.id"""
 
 PASSES = (
     list_rows(
@@ -89,6 +94,13 @@ PASSES = (
         over="tables",
         sql=_GROUPS,
         message="{0} was never drawn, the last group is {1}: tell a person before Iceberg commits again",
+    ),
+    list_rows(
+        TABLE_NAME_CASE,
+        over="tables",
+        sql=_ALIKE,
+        message="its name differs in case alone from that of {0}, and Spark's catalog takes both for one: name each exactly as it is spelled, and "
+        "drop the one that is not needed",
     ),
     list_rows(
         SERVING_HISTORY,

@@ -42,7 +42,7 @@ def read_with(
     Example: lakebed read-with shop.orders --engine duckdb --run
     """
     with opened(registry, warehouse) as lake:
-        lake.table(table)
+        table = str(lake.table(table).name)
         location = None if engine is Engine.SPARK else _find_metadata(lake, table)
         place = (registry, lake.storage.paths.root)
         snippet = snippet_of(engine, table, location, place=place, rows=rows)

@@ -28,6 +28,7 @@ from lakebed.core.types import Primitive
 from lakebed.core.view_sets import find_definition
 from lakebed.registry.lake_tables import READABLE, list_versions
 from lakebed.registry.small_files import list_updated
+from lakebed.registry.table_names import resolve_name
 from lakebed.registry.view_sets import list_instances, list_live_files, list_pieces, merge_window, require_lake_table, version_of
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def plan_compaction(registry: Registry, name: str | TableName, options: Compacti
     asked = options or CompactionOptions()
     cold_until = registry.now() - int(asked.hot_s * 1e6)
     with registry.read() as reader:
-        found = read_runs(reader, name if isinstance(name, TableName) else TableName.parse(name), instance=asked.instance)
+        found = read_runs(reader, resolve_name(registry, name), instance=asked.instance)
         pieces = [piece for _, run in found.runs for piece in run]
         updated = list_updated(reader, [piece.partition_id for piece in pieces]) if asked.hot_s > 0 else {}
     planner = _Planner(found, asked, {p for p, at in updated.items() if at > cold_until})

@@ -61,5 +61,9 @@ class TableName:
             raise InvalidNameError("table", str(text), reason="write it as database.name")
         return cls(parts[0], parts[1])
 
+    def is_like(self, other: TableName) -> bool:
+        """Whether they are one name to Spark's catalog, which ignores case."""
+        return str(self).lower() == str(other).lower()
+
     def __str__(self) -> str:
         return f"{self.database}.{self.name}"

@@ -33,8 +33,9 @@ def create_iceberg_snapshot(committer: Committer, database: str, table: str, fil
 
 def update_iceberg_metadata(committer: Committer, database: str, table: str, snapshot: int) -> int:
     """Bring schema, refs and retention to what the registry wants; the number of the metadata that holds `snapshot`."""
-    name = TableName(database, table)
-    committer.advance(require_table(committer.registry, name).table_id)
+    found = require_table(committer.registry, TableName(database, table))
+    name = found.name
+    committer.advance(found.table_id)
     version, kept = committer.find_version(name)
     if snapshot not in kept:
         raise SnapshotNotFoundError(str(name), snapshot, nearest=kept[-1] if kept else None)

@@ -69,7 +69,13 @@ def run_query(spark: SparkSession, query: Query, frames: Mapping[str, DataFrame]
         reached = end + 1
     pieces.append(_escaped(query.text[reached:]))
     with spark_translated(query.view):
-        return spark.sql("".join(pieces), None, **{keys[name]: frames[name] for name in query.names})
+        return spark.sql("".join(pieces), None, **{keys[name]: _frame_of(frames, name) for name in query.names})
+
+
+def _frame_of(frames: Mapping[str, DataFrame], name: str) -> DataFrame:
+    """Names ignore case; where two differ in nothing else, each is itself."""
+    found = frames.get(name)
+    return found if found is not None else {known.lower(): frame for known, frame in frames.items()}[name.lower()]
 
 
 def find_aggregates(query: Query, driving: str) -> str | None:
@@ -155,22 +161,22 @@ def _asks_elsewhere(node: exp.Select, tainted: frozenset[str]) -> str | None:
 
 
 def _reads(node: exp.Expr, tainted: frozenset[str]) -> bool:
-    return any(_name(table) in tainted for table in node.find_all(exp.Table))
+    return any(_name(table).lower() in tainted for table in node.find_all(exp.Table))
 
 
 def _tainted_names(tree: exp.Expr, driving: str) -> frozenset[str]:
     """The driving source and every common table expression that reads it, in any number of steps."""
-    tainted = {driving}
-    while added := {cte.alias for cte in tree.find_all(exp.CTE) if _reads(cte, frozenset(tainted))} - tainted:
+    tainted = {driving.lower()}
+    while added := {cte.alias.lower() for cte in tree.find_all(exp.CTE) if _reads(cte, frozenset(tainted))} - tainted:
         tainted |= added
     return frozenset(tainted)
 
 
 def _mentions(tree: exp.Expr, view: str) -> Iterator[tuple[exp.Table, str]]:
     """Tables outside the text itself; a common table expression hides a bare name."""
-    hidden = {cte.alias for cte in tree.find_all(exp.CTE)}
+    hidden = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     for table in tree.find_all(exp.Table):
-        if not isinstance(table.this, exp.Identifier) or (not table.db and table.name in hidden):
+        if not isinstance(table.this, exp.Identifier) or (not table.db and table.name.lower() in hidden):
             continue
         if table.catalog:
             raise DefinitionRefusedError(view, reason=f"{table.sql()} has three parts: write database.name")

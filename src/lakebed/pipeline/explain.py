@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.core.names import TableName
 from lakebed.core.predicates import DAY_US
 from lakebed.core.times import Time, from_micros, show
 from lakebed.core.types import Primitive
@@ -14,6 +13,7 @@ from lakebed.pipeline.queries import parse_query
 from lakebed.pipeline.read import Ask, Window, find_paths, question_of, require_in
 from lakebed.pipeline.sql import asks_of, require_moment
 from lakebed.registry.plans import count_files, find_event_range
+from lakebed.registry.table_names import resolve_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,7 +99,7 @@ def explain_read(
     def find(table: LakeTable) -> Filter:
         return window.conditions(table) & (Filter() if where is None else find_filter(where, table.schema, zone))
 
-    ask = Ask(name=TableName.parse(name), find=find, as_of=as_of, instance=instance)
+    ask = Ask(name=resolve_name(context.registry, name), find=find, as_of=as_of, instance=instance)
     return Explanation(text=f"{name} {window} {where or ''}".rstrip(), scans=_scan_all(context, [ask]))
 
 

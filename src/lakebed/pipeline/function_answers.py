@@ -14,13 +14,13 @@ from lakebed import admin
 from lakebed.admin.actors import find_actor
 from lakebed.admin.retiring import metadata_plan, range_plan
 from lakebed.core.errors import InvalidValueError, PartitionNotFoundError, PartitionStraddlesError
-from lakebed.core.names import TableName
 from lakebed.core.results import Rows, arrow_schema
 from lakebed.core.times import TimeRange, parse_time
 from lakebed.registry.incompatible import IncompatibleRow
 from lakebed.registry.listing import FileRow, PartitionRow, ViewSetRow
 from lakebed.registry.retirements import ALREADY_RETIRED, NOT_FOUND, RetireOutcome
 from lakebed.registry.runs import find_run, has_done
+from lakebed.registry.table_names import resolve_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -200,7 +200,7 @@ def _retire_by_metadata(registry: Registry, _: Callable[[], Storage], given: Giv
             registry, *key, insert_begin=begin, insert_end=end, schema_hash=schema_hash, actor=_actor()
         )
     except PartitionNotFoundError as exc:
-        plan = metadata_plan(TableName.parse(key[0]), key[1], TimeRange.of(begin, end), schema_hash)
+        plan = metadata_plan(resolve_name(registry, key[0]), key[1], TimeRange.of(begin, end), schema_hash)
         run_id = find_run(registry, "retire_partition_by_metadata", plan=plan, state="done")
         told = (NOT_FOUND, str(exc)) if run_id is None else (ALREADY_RETIRED, f"it was retired by run {run_id}")
         gone = RetireOutcome(

@@ -23,6 +23,7 @@ from lakebed.registry.evolving import plan_evolution
 from lakebed.registry.lake_tables import list_versions, require_table
 from lakebed.registry.overwrite import list_visible_partitions, over_paths, read_number
 from lakebed.registry.publish import Published, publish_partition
+from lakebed.registry.table_names import resolve_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,7 +61,7 @@ def insert(
     snapshot has them too; the connection's mode unless given.
     """
     began = time.perf_counter()
-    table = require_table(context.registry, name if isinstance(name, TableName) else TableName.parse(name))
+    table = require_table(context.registry, resolve_name(context.registry, name))
     wanted, batch = metadata_mode or context.metadata_mode, Batch.of(batch)
     _require_arguments(table, df, mode=mode, metadata_mode=wanted, instance=instance, batch=batch)
     done = find_batch(context, table, batch)

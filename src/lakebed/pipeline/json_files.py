@@ -27,6 +27,7 @@ from lakebed.registry.lake_tables import require_table
 from lakebed.registry.operations import Operation
 from lakebed.registry.pressure import wait_for_room
 from lakebed.registry.publish import publish_partition
+from lakebed.registry.table_names import resolve_name
 from lakebed.staging import new_op_id
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def register_json_files(
 
 
 def _require_table(context: Context, name: str | TableName) -> LakeTable:
-    table = require_table(context.registry, name if isinstance(name, TableName) else TableName.parse(name))
+    table = require_table(context.registry, resolve_name(context.registry, name))
     require_plain_table(table)
     return table
 

@@ -24,6 +24,7 @@ from lakebed.pipeline.write import publish_files, write_frame
 from lakebed.registry.operations import Operation
 from lakebed.registry.pressure import wait_for_room
 from lakebed.registry.publish import publish_partition
+from lakebed.registry.table_names import resolve_name
 from lakebed.registry.view_sets import guard_source, list_definitions, promote_when_covered
 from lakebed.staging import new_op_id
 
@@ -58,7 +59,7 @@ def materialize(  # noqa: PLR0913 - the ranges are four, all keyword-only
     began = time.monotonic()
     _require_parallel(parallel)
     if upstream:
-        for other in list_upstream(context, TableName.parse(name)):
+        for other in list_upstream(context, resolve_name(context.registry, name)):
             materialize(context, str(other), instance=instance, parallel=parallel, progress=progress)
     with context.lease.reading():
         plan = plan_materialize(

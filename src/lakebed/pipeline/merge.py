@@ -10,10 +10,11 @@ from lakebed.compaction import Engines, LocalEngine, RunPlan, SwappedRun, swap
 from lakebed.compaction.planning import read_runs
 from lakebed.core.compaction import TARGET_BYTES, choose_small, require_target
 from lakebed.core.errors import InvalidValueError, LakebedError
-from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
+from lakebed.core.names import GLOBAL_INSTANCE, require_instance
 from lakebed.core.times import MAX_MICROS, MIN_MICROS, Time, TimeRange, to_micros
 from lakebed.core.view_sets import parse_duration
 from lakebed.pipeline.rewrite import SparkEngine
+from lakebed.registry.table_names import resolve_name
 from lakebed.registry.view_sets import merge_window, require_lake_table
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def plan_merge(
     target_bytes: int = TARGET_BYTES,
 ) -> list[RunPlan]:
     """The runs that are worth merging, from one snapshot; the process's reader lease keeps their files."""
-    table = TableName.parse(name)
+    table = resolve_name(context.registry, name)
     require_target(target_bytes)
     context.lease.hold([context.registry.require_table_id(table)])
     with context.registry.read() as reader:

@@ -174,13 +174,13 @@ def _closing(text: str, begin: int) -> int | None:
 
 def _database_prefixes(query: Query, names: Mapping[Place, str]) -> Iterator[Place]:
     """`shop.` in `shop.orders.amount`: the frame that takes the table's place is called `orders` alone."""
-    tables = {(m.name.database, m.name.name) for m in query.mentions if m.place in names and not m.node.alias}
-    aliases = {node.alias_or_name for node in query.tree.find_all(exp.Table, exp.Subquery, exp.CTE) if not node.args.get("db")}
+    tables = {(m.name.database.lower(), m.name.name.lower()) for m in query.mentions if m.place in names and not m.node.alias}
+    aliases = {node.alias_or_name.lower() for node in query.tree.find_all(exp.Table, exp.Subquery, exp.CTE) if not node.args.get("db")}
     for column in query.tree.find_all(exp.Column):
         database, table = column.args.get("db"), column.args.get("table")
-        if database is None or table is None or column.args.get("catalog") or database.name in aliases:
+        if database is None or table is None or column.args.get("catalog") or database.name.lower() in aliases:
             continue
-        if (database.name, table.name) in tables and _spells(query.text, database) and _spells(query.text, table):
+        if (database.name.lower(), table.name.lower()) in tables and _spells(query.text, database) and _spells(query.text, table):
             yield Place(database.meta["start"], table.meta["start"])
 
 
@@ -197,7 +197,7 @@ def _belongs(column: exp.Column, mention: Mention, *, is_alone: bool) -> bool:
     if column.args.get("catalog"):
         return False
     if column.args.get("db"):
-        return not mention.node.alias and (column.args["db"].name, column.table) == (mention.name.database, mention.name.name)
+        return not mention.node.alias and f"{column.args['db'].name}.{column.table}".lower() == str(mention.name).lower()
     if column.table:
         return column.table.lower() == (mention.node.alias or mention.name.name).lower()
     return is_alone

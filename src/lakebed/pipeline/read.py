@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from lakebed.core.errors import InvalidValueError, TableNotFoundError
+from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import TableName, require_instance
 from lakebed.core.predicates import DAY_US, Condition
 from lakebed.core.times import MAX_MICROS, Time, TimeRange, from_micros, show, to_micros
@@ -22,6 +22,7 @@ from lakebed.pipeline.filters import Filter, find_filter, prune_paths
 from lakebed.pipeline.frames import frame_of
 from lakebed.registry.lake_tables import read_table
 from lakebed.registry.plans import find_event_range, list_partition_paths, read_plan
+from lakebed.registry.table_names import missing_table, resolve_name
 from lakebed.registry.time_travel import go_back
 
 if TYPE_CHECKING:
@@ -92,7 +93,9 @@ def read(  # noqa: PLR0913 - one keyword per choice
         timed = window.conditions(table)
         return timed if where is None or zone is None else timed & find_filter(where, table.schema, zone)
 
-    ask = Ask(name=TableName.parse(name), find=find, as_of=as_of, instance=instance, with_current_columns=with_current_columns)
+    ask = Ask(
+        name=resolve_name(context.registry, name), find=find, as_of=as_of, instance=instance, with_current_columns=with_current_columns
+    )
     (planned,) = plan_all(context, [ask])
     for column in columns or ():
         planned.table.schema.require(column)
@@ -120,7 +123,7 @@ def plan_all(context: Context, asks: Sequence[Ask]) -> list[Planned]:
                 return [plan_one(reader, ask, table) for ask, table in zip(asks, tables, strict=True)]
         for ask in asks:  # dropped and made again by another process: what we remembered was the old one
             context.registry.forget_table(ask.name)
-    raise TableNotFoundError(str(asks[0].name))
+    raise missing_table(context.registry, asks[0].name)
 
 
 def plan_one(reader: Reader, ask: Ask, table: LakeTable) -> Planned:
@@ -171,7 +174,7 @@ def require_in(reader: Reader, context: Context, name: TableName) -> LakeTable:
     """The table as this snapshot shows it."""
     if (table := read_table(reader, name)) is None:
         context.registry.forget_table(name)
-        raise TableNotFoundError(str(name))
+        raise missing_table(reader, name)
     return table
 
 

@@ -12,6 +12,7 @@ from lakebed.core.partitions import Slice
 from lakebed.core.slices import State, Window, judge, list_windows
 from lakebed.core.times import TimeRange
 from lakebed.registry.plans import read_plan
+from lakebed.registry.table_names import resolve_name
 from lakebed.registry.view_sets import (
     find_expired,
     hash_lookups,
@@ -130,7 +131,7 @@ def plan_materialize(
     regenerate: bool = False,
 ) -> MaterializePlan:
     """What is stale, as one snapshot of all tables involved. The process's reader lease keeps the files from here on."""
-    view = TableName.parse(name)
+    view = resolve_name(context.registry, name)
     with context.registry.read() as reader:
         inputs = read_newest(reader, view).definition.inputs
         ids = [require_lake_table(reader, table).table_id for table in inputs]

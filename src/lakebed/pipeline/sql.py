@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from datetime import date
+from functools import partial
 from typing import TYPE_CHECKING
 
-from lakebed.core.errors import InvalidValueError, TableNotFoundError
-from lakebed.core.suggestions import list_near
+from lakebed.core.errors import InvalidValueError
 from lakebed.pipeline.columns import quote
 from lakebed.pipeline.faults import spark_translated
 from lakebed.pipeline.filters import Filter
 from lakebed.pipeline.function_answers import answer, bind_arguments, find_function
 from lakebed.pipeline.queries import find_conditions, parse_query, rewrite
 from lakebed.pipeline.read import Ask, frame_of_planned, plan_all
-from lakebed.registry.lake_tables import list_tables
+from lakebed.registry.table_names import missing_table, resolve_name
 from lakebed.registry.time_travel import require_past
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def require_moment(context: Context, as_of: Time | None) -> None:
 def asks_of(context: Context, query: Query, as_of: Time | None, *, in_catalog: bool) -> list[tuple[Mention, Ask]]:
     """What the query wants of each lake table it names, once per place. `in_catalog`: start Spark to look for others in its catalog."""
     ours = [mention for mention in query.mentions if _is_ours(context, mention.name, in_catalog=in_catalog)]
-    zone = context.source.zone if ours else None
-    return [(mention, Ask(name=mention.name, find=_finder(query, mention, zone), as_of=as_of)) for mention in ours]
+    zone, spell = context.source.zone if ours else None, partial(resolve_name, context.registry)
+    return [(mention, Ask(name=spell(mention.name), find=_finder(query, mention, zone), as_of=as_of)) for mention in ours]
 
 
 def resolve_function(context: Context, call: Call) -> DataFrame | None:
@@ -94,5 +94,4 @@ def _is_ours(context: Context, name: TableName, *, in_catalog: bool) -> bool:
         return True
     if (in_catalog or context.source.is_there) and context.spark.catalog.tableExists(f"{quote(name.database)}.{quote(name.name)}"):
         return False
-    known = [f"{row.database}.{row.name}" for row in list_tables(context.registry)]
-    raise TableNotFoundError(str(name), near=list_near(str(name), known))
+    raise missing_table(context.registry, name)

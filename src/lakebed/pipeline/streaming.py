@@ -13,6 +13,7 @@ from lakebed.pipeline.frames import is_remote_session
 from lakebed.pipeline.insert import insert, require_plain_table
 from lakebed.registry.batches import Batch
 from lakebed.registry.lake_tables import require_table
+from lakebed.registry.table_names import resolve_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +58,7 @@ def foreach_batch(
     needs another `app_id`; under the old one its batches are refused. Spark Connect does not say which query runs: there
     `checkpoint`, the query's `checkpointLocation`, does.
     """
-    table = name if isinstance(name, TableName) else TableName.parse(name)
+    table = resolve_name(context.registry, name)
     if not app_id:
         message = f"{table}: the app_id is empty; name the query, one name per checkpoint"
         raise InvalidValueError(message)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Literal
 
-from lakebed.core.errors import DefinitionRefusedError, InvalidValueError, SchemaRefusedError, TableExistsError, TableNotFoundError
-from lakebed.core.names import TableName
+from lakebed.core.errors import DefinitionRefusedError, InvalidValueError, SchemaRefusedError, TableExistsError
 from lakebed.core.schema import Schema
 from lakebed.core.transforms import resolve_transforms
 from lakebed.core.types import Primitive, can_promote
@@ -27,6 +26,7 @@ from lakebed.registry.lake_tables import (
     stage_version,
     withdraw_staged,
 )
+from lakebed.registry.table_names import missing_table, resolve_name
 from lakebed.registry.view_sets import as_view, list_definitions, merge_window, promote_when_covered, read_newest, read_view
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from lakebed.core.names import TableName
     from lakebed.core.view_sets import Lookups
     from lakebed.pipeline.context import Context
     from lakebed.pipeline.definitions import Query
@@ -66,11 +67,12 @@ def create_view_set(  # noqa: PLR0913 - one keyword per question a definition an
 
     No Spark job runs. The same definition again changes nothing.
     """
-    view, source = TableName.parse(name), TableName.parse(over)
+    view, source = resolve_name(context.registry, name), resolve_name(context.registry, over)
     if promote not in {"auto", "now"}:
         message = f"promote={promote!r} is not known: give 'auto' or 'now'"
         raise InvalidValueError(message)
-    query, names = parse_sources(view, sql)
+    query, mentioned = parse_sources(view, sql)
+    names = dict.fromkeys(resolve_name(context.registry, one) for one in mentioned)
     definition = Definition(
         sql=sql,
         over=source,
@@ -100,7 +102,7 @@ def create_view_set(  # noqa: PLR0913 - one keyword per question a definition an
 
 def promote(context: Context, name: str) -> ViewSet:
     """Serve the staged definition now, whatever it covers so far; one group of the table's Iceberg history."""
-    view = TableName.parse(name)
+    view = resolve_name(context.registry, name)
 
     def body(tx: Transaction) -> None:
         staged = read_view(tx, view, staged=True)
@@ -176,7 +178,7 @@ def _require_columns(spec: TableSpec) -> None:
 
 def _analyse(context: Context, view: TableName, definition: Definition, query: Query) -> Schema:
     """The columns of the result, as Spark understands the query over empty tables; refuses what cannot be sliced."""
-    if str(definition.over) not in query.names:
+    if str(definition.over).lower() not in {name.lower() for name in query.names}:
         raise DefinitionRefusedError(str(view), reason=f"the SQL does not read {definition.over}, the source it is to be sliced over")
     tables = _require_inputs(context, view, definition.inputs)
     require_fitting(definition.slice_us, window_us=merge_window(tables[definition.over]), source=definition.over)
@@ -202,7 +204,7 @@ def _require_inputs(context: Context, view: TableName, names: Sequence[TableName
         tables = {name: read_table(reader, name) for name in names}
         known = list_definitions(reader)
     for name in (name for name, table in tables.items() if table is None):
-        raise TableNotFoundError(str(name))
+        raise missing_table(context.registry, name)
     if (later := find_dependent(view, names, known)) is not None:
         raise DefinitionRefusedError(str(view), reason=f"{later} is built from {view} itself: read tables that do not depend on it")
     return {name: table for name, table in tables.items() if table is not None}

@@ -16,6 +16,7 @@ from lakebed.pipeline.json_files import write_json
 from lakebed.pipeline.staging import Staging, staging
 from lakebed.pipeline.write import publish_files, write_frame
 from lakebed.registry.lake_tables import require_table
+from lakebed.registry.table_names import resolve_name
 from lakebed.storage.paths import below
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class GroupedWriter:
             message = f"format {format!a} is not known: use one of {', '.join(_WRITERS)}"
             raise InvalidValueError(message)
         self._write_files = _WRITERS[format]
-        self._context, self._name = context, name if isinstance(name, TableName) else TableName.parse(name)
+        self._context, self._name = context, resolve_name(context.registry, name)
         self._rotate_after, self._rotate_bytes = rotate_after, rotate_bytes
         self._instance, self._on_rotate = require_instance(instance), on_rotate
         require_plain_table(require_table(context.registry, self._name))

@@ -29,6 +29,7 @@ from lakebed.registry.attempts import Attempts
 from lakebed.registry.connection import CommitUnknownError
 from lakebed.registry.heartbeat import Heartbeat
 from lakebed.registry.sqlite import SqliteBackend
+from lakebed.registry.table_names import find_named, missing_table
 from lakebed.registry.transaction import Proof, Reader, Transaction
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_FIND_TABLE = "SELECT id FROM tables WHERE database = :database AND name = :name AND dropped_at IS NULL"
 _REGISTERED = "SELECT 1 FROM operations WHERE op_id = :op_id AND state = 'registered'"
 _PLACEHOLDER = """INSERT INTO runs (id, job, state, plan, result, actor, requested_at) VALUES (:id, '', 'failed', '', '', '', 0)
 ON CONFLICT (id) DO NOTHING"""
@@ -120,15 +120,20 @@ class Registry:
     def find_table_id(self, name: TableName) -> int | None:
         if (known := self._table_ids.get(name)) is not None:
             return known
-        rows = self.query(_FIND_TABLE, {"database": name.database, "name": name.name})
-        if rows:
-            self._table_ids[name] = rows[0][0]
-        return rows[0][0] if rows else None
+        if (found := find_named(self, name)) is None:
+            return None
+        table_id, spelled = found
+        self._table_ids[spelled] = table_id
+        return table_id
 
     def require_table_id(self, name: TableName) -> int:
         if (found := self.find_table_id(name)) is None:
-            raise TableNotFoundError(str(name))
+            raise missing_table(self, name)
         return found
+
+    def knows_table(self, name: TableName) -> bool:
+        """Whether this spelling was found before; the table may have been dropped since."""
+        return name in self._table_ids
 
     def forget_table(self, name: TableName) -> None:
         self._table_ids.pop(name, None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from lakebed.core.altering import list_needed, require_settings
-from lakebed.core.errors import InvalidValueError, SchemaRefusedError, TableExistsError, TableNotFoundError
+from lakebed.core.errors import InvalidValueError, SchemaRefusedError, TableExistsError
 from lakebed.core.names import TableName
 from lakebed.core.rows import TableMetadata, Tables, list_columns
 from lakebed.core.schema import Schema, hash_schema, list_obstacles
@@ -18,6 +18,7 @@ from lakebed.registry.codec import decode_row
 from lakebed.registry.counters import recount
 from lakebed.registry.groups import draw_group
 from lakebed.registry.serving import record_serving
+from lakebed.registry.table_names import find_named, missing_table, require_free_name
 from lakebed.registry.transaction import ID_BITS
 
 if TYPE_CHECKING:
@@ -114,39 +115,36 @@ def read_indexed(reader: Reader | Transaction, table_id: int) -> tuple[int, ...]
 
 
 def create_table(registry: Registry, spec: TableSpec) -> LakeTable:
-    """Create the table, or refuse when the name is taken; its first journal entries are numbered from 1."""
-    indexed = _indexed_fields(spec)
+    """Create the table, or refuse when the name is taken in any case; its first journal entries are numbered from 1."""
     require_settings(spec.schema, partition_by=spec.partition_by, sort_by=spec.sort_by)
-    event_field = spec.schema.require(spec.event_time) if spec.event_time else None
-    if event_field is not None and not (isinstance(event_field.type, Primitive) and event_field.type.name in _TIMES):
-        message = f"{spec.name}: the event time {spec.event_time} must be a timestamp, date or long column"
-        raise SchemaRefusedError(message)
+    event_time, indexed = _find_event_time(spec), _indexed_fields(spec)
     registry.forget_table(spec.name)  # another process may have dropped it
-    if registry.find_table_id(spec.name) is not None:
-        raise TableExistsError(str(spec.name))
     try:
         with registry.write() as tx:
-            table_id = tx.query("INSERT INTO table_seq (last_id) VALUES (1) RETURNING table_id")[0][0]
-            tx.created.add(table_id)
-            tx.insert(
-                "tables",
-                ("id", "database", "name", "kind", "event_time_field", "last_modified", "created_at"),
-                [(table_id, spec.name.database, spec.name.name, spec.kind, event_field.field_id if event_field else None, tx.now, tx.now)],
-            )
-            _insert_version(
-                tx,
-                spec,
-                metadata_id=(table_id << ID_BITS) + 1,
-                table_id=table_id,
-                version=1,
-                standing="serving",
-                indexed=indexed,
-                now=tx.now,
-            )
-            record_serving(tx, table_id, seq=0, version=1, group=0)
-    except TableExistsError as exc:  # somebody took the name since we looked; the constraint does not tell it
-        raise TableExistsError(str(spec.name)) from exc
+            require_free_name(tx, spec.name)
+            add_table(tx, spec, event_time=event_time, indexed=indexed)
+    except TableExistsError as exc:
+        if exc.found is not None:
+            raise
+        raise TableExistsError(str(spec.name)) from exc  # by a program that does not look first: the constraint does not tell the name
     return require_table(registry, spec.name)
+
+
+def add_table(tx: Transaction, spec: TableSpec, *, event_time: int | None = None, indexed: Sequence[int] = ()) -> int:
+    """The rows of a new table, whatever other tables are called."""
+    table_id: int = tx.query("INSERT INTO table_seq (last_id) VALUES (1) RETURNING table_id")[0][0]
+    tx.created.add(table_id)
+    tx.insert(
+        "tables",
+        ("id", "database", "name", "kind", "event_time_field", "last_modified", "created_at"),
+        [(table_id, spec.name.database, spec.name.name, spec.kind, event_time, tx.now, tx.now)],
+    )
+    metadata_id = (table_id << ID_BITS) + 1
+    _insert_version(
+        tx, spec, metadata_id=metadata_id, table_id=table_id, version=1, standing="serving", indexed=list(indexed), now=tx.now
+    )  # fmt: skip
+    record_serving(tx, table_id, seq=0, version=1, group=0)
+    return table_id
 
 
 def find_table(registry: Registry, name: TableName) -> LakeTable | None:
@@ -157,7 +155,7 @@ def find_table(registry: Registry, name: TableName) -> LakeTable | None:
 def require_table(registry: Registry, name: TableName) -> LakeTable:
     if (table := find_table(registry, name)) is None:
         registry.forget_table(name)
-        raise TableNotFoundError(str(name))
+        raise missing_table(registry, name)
     return table
 
 
@@ -168,7 +166,8 @@ def read_table(reader: Reader | Transaction, name: TableName) -> LakeTable | Non
         {"database": name.database, "name": name.name},
     )
     if not rows:
-        return None
+        alike = find_named(reader, name)
+        return None if alike is None else read_table(reader, alike[1])
     row = decode_row(Tables, rows[0])
     found = reader.query(
         f"SELECT {', '.join(_METADATA_COLUMNS)} FROM table_metadata WHERE table_id = :id AND standing = 'serving'", {"id": row.id}
@@ -300,6 +299,16 @@ def drop_table(tx: Transaction, name: TableName) -> None:
         {"now": tx.now, "modified": tx.touch(table), "id": table.table_id},
     )
     tx.after_commit.append(lambda: tx.registry.forget_table(name))
+
+
+def _find_event_time(spec: TableSpec) -> int | None:
+    if not spec.event_time:
+        return None
+    field = spec.schema.require(spec.event_time)
+    if not (isinstance(field.type, Primitive) and field.type.name in _TIMES):
+        message = f"{spec.name}: the event time {spec.event_time} must be a timestamp, date or long column"
+        raise SchemaRefusedError(message)
+    return field.field_id
 
 
 def _indexed_fields(spec: TableSpec) -> list[int]:

@@ -10,12 +10,13 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakebed.core.errors import InvalidValueError, TableNotFoundError
+from lakebed.core.errors import InvalidValueError
 from lakebed.core.rows import TableFiles
 from lakebed.core.times import show, to_micros
 from lakebed.registry.journal import find_change
 from lakebed.registry.ranges import IS_FOUND, find_slot, position_of, scope_of
 from lakebed.registry.serving import find_number_of_version_at, list_hashes_at
+from lakebed.registry.table_names import find_named, missing_table
 from lakebed.registry.transaction import ids_of_table
 
 if TYPE_CHECKING:
@@ -224,7 +225,9 @@ class _Head:
 def _read_head(reader: Reader, name: TableName, asked: _Question) -> _Head:
     heads = reader.query(_HEAD, {"database": name.database, "name": name.name})
     if not heads:
-        raise TableNotFoundError(str(name))
+        if (alike := find_named(reader, name)) is None:
+            raise missing_table(reader, name)
+        return _read_head(reader, alike[1], asked)
     table_id, last_seq, horizon = heads[0]
     if asked.as_of is not None:
         if isinstance(asked.as_of, int):

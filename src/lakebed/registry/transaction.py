@@ -6,10 +6,11 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lakebed.core.errors import ClockRegressedError, ClockSkewedError, ReadExpiredError, TableNotFoundError
+from lakebed.core.errors import ClockRegressedError, ClockSkewedError, ReadExpiredError
 from lakebed.core.names import TableName
 from lakebed.core.times import MAX_MICROS, from_micros
 from lakebed.registry.statements import Run
+from lakebed.registry.table_names import missing_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -125,11 +126,12 @@ class Transaction:
 
     def require(self, name: TableName) -> LockedTable:
         """The locked table of that name; refuses one that was dropped or was never locked here."""
-        for table in self.tables.values():
-            if table.head.name == name.name and table.head.database == name.database and table.head.dropped_at is None:
-                return table
+        there = [table for table in self.tables.values() if table.head.dropped_at is None]
+        exact = [table for table in there if table.name == name]
+        if len(found := exact or [table for table in there if table.name.is_like(name)]) == 1:
+            return found[0]
         self.registry.forget_table(name)
-        raise TableNotFoundError(str(name))
+        raise missing_table(self, name)
 
     def require_host_in_step(self) -> None:
         """Refuse a host more than five minutes off the database; a wait for the answer does not count."""

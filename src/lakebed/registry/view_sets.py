@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed.core import fingerprints
-from lakebed.core.errors import DefinitionRefusedError, SourceChangedError, TableNotFoundError, VictimsChangedError
+from lakebed.core.errors import DefinitionRefusedError, SourceChangedError, VictimsChangedError
 from lakebed.core.names import TableName
 from lakebed.core.schema import Schema
 from lakebed.core.slices import Expired, Piece, State, covers, is_unchanged, judge, list_windows
@@ -16,6 +16,7 @@ from lakebed.core.times import MAX_MICROS, MIN_MICROS, TimeRange
 from lakebed.core.view_sets import find_definition, merge_window_of
 from lakebed.registry.expired import read_expired
 from lakebed.registry.lake_tables import READABLE, LakeTable, list_versions, promote_version, read_table
+from lakebed.registry.table_names import missing_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -89,7 +90,7 @@ class ViewSetRow:
 
 def require_lake_table(reader: Reader | Transaction, name: TableName) -> LakeTable:
     if (found := read_table(reader, name)) is None:
-        raise TableNotFoundError(str(name))
+        raise missing_table(reader, name)
     return found
 
 

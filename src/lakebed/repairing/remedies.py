@@ -172,6 +172,7 @@ FOR_PEOPLE = frozenset(
         "table_incomplete",
         "serving_history",
         "table_groups",
+        "table_name_case",
         "table_properties",
         "partition_overlap",
         "path_twice",

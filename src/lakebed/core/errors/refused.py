@@ -159,9 +159,10 @@ class TableExistsError(RefusedError):
 
     code = "table_exists"
 
-    def __init__(self, table: str) -> None:
-        super().__init__(f"table {table} exists already: choose another name or drop it")
-        self.table = table
+    def __init__(self, table: str, *, found: str | None = None) -> None:
+        alike = f" as {found}, and names that differ in case alone are one name" if found not in {None, table} else ""
+        super().__init__(f"table {table} exists already{alike}: choose another name or drop it")
+        self.table, self.found = table, found
 
 
 class QueryRefusedError(RefusedError):
