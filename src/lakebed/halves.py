@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard, Unpack
+
+import pyarrow as pa
 
 from lakebed import admin, writing
+from lakebed.core.ddl import parse_columns
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import TableName
 from lakebed.core.schema import Schema
@@ -18,8 +21,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from datetime import timedelta
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from lakebed.adopting import Adoption, AdoptOptions, ImportOptions, LegacyImport
     from lakebed.check import CheckReport
@@ -30,9 +33,11 @@ if TYPE_CHECKING:
     from lakebed.storage.access import Storage
     from lakebed.writing import RegisterOptions
 
+    AnySchema: TypeAlias = Schema | pa.Schema | StructType | str
 
-def schema_of(name: str, schema: Schema | pa.Schema | None, like: DataFrame | None) -> Schema:
-    """Of a new table: given, in Arrow's words (ids in the order of its columns), or that of a DataFrame."""
+
+def schema_of(name: str, schema: AnySchema | None, like: DataFrame | None) -> Schema:
+    """Of a new table: given, as Arrow's, Spark's or DDL text (ids in the order of the columns), or that of a DataFrame."""
     if (schema is None) == (like is None):
         message = f"{name}: give either a schema or `like`, a DataFrame"
         raise InvalidValueError(message)
@@ -40,7 +45,26 @@ def schema_of(name: str, schema: Schema | pa.Schema | None, like: DataFrame | No
         from lakebed.pipeline.insert import schema_like
 
         return schema_like(like)
-    return schema if isinstance(schema, Schema) else from_arrow(schema)
+    match schema:
+        case Schema():
+            return schema
+        case str():
+            return parse_columns(schema, table=name)
+        case pa.Schema():
+            return from_arrow(schema)
+        case _ if _is_sparks(schema):
+            from lakebed.pipeline.columns import from_spark
+
+            return from_spark(schema)
+        case _:
+            message = f"{name}: {type(schema).__name__} is no schema: give DDL text such as 'id BIGINT, x STRING', a StructType, or an Arrow schema"
+            raise InvalidValueError(message)
+
+
+def _is_sparks(schema: object) -> TypeGuard[StructType]:
+    """Told without importing Spark."""
+    kind = type(schema)
+    return kind.__module__.startswith("pyspark.") and kind.__name__ == "StructType"
 
 
 def open_writing(registry: Registry, storage: Storage, name: str) -> AbstractContextManager[writing.Writing]:
@@ -103,7 +127,7 @@ def sweep_orphans(
     registry: Registry,
     storage: Storage,
     *,
-    older_than: timedelta = admin.DEFAULT_AGE,
+    older_than: timedelta | str = admin.DEFAULT_AGE,
     dry_run: bool = True,
     progress: Callable[[int], None] | None = None,
 ) -> admin.Sweep:

@@ -29,14 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    import pyarrow as pa
     from pyarrow.parquet import FileMetaData
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebed.compaction import CompactionResult, Engines
     from lakebed.compaction.planning import CompactOptions
     from lakebed.core.rows import Tables
-    from lakebed.core.schema import Schema
     from lakebed.core.times import Clock, Time
     from lakebed.pipeline.context import Context, MetadataMode
     from lakebed.pipeline.delete import DeleteResult
@@ -161,9 +159,9 @@ class Lake:
     # -- tables -------------------------------------------------------------------------------
 
     def create_table(
-        self, name: str, schema: Schema | pa.Schema | None = None, *, like: DataFrame | None = None, **options: Unpack[TableOptions]
+        self, name: str, schema: halves.AnySchema | None = None, *, like: DataFrame | None = None, **options: Unpack[TableOptions]
     ) -> lake_tables.LakeTable:
-        """Create a plain table from a schema (an Arrow one is given field ids in the order of its columns) or `like` a DataFrame."""
+        """Create a plain table: `"id BIGINT NOT NULL, tags ARRAY<STRING>"`, Spark's `StructType`, an Arrow schema, or `like` a DataFrame."""
         registry, given = self.registry, halves.schema_of(name, schema, like)
         return lake_tables.create_table(registry, lake_tables.TableSpec.of(TableName.parse(name), given, **options))
 

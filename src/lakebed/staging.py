@@ -90,10 +90,11 @@ def staging(  # noqa: PLR0913 - one keyword per choice
     `held_back`: wait first while the table's queue for Iceberg is too long.
     """
     require_warehouse(storage)
-    if held_back:
-        wait_for_room(registry, table.table_id)
     op_id = new_op_id(registry)
     directory = storage.paths.operation_directory(table.table_id, table.name, op_id)
+    storage.require_writable(directory)
+    if held_back:
+        wait_for_room(registry, table.table_id)
     operation = Operation(op_id=op_id, kind=kind, has_intent=True, staging_path=directory, mode=mode).with_batch(batch)
     intent: Future[None] = Future()
     work = Staging(table, operation, directory, intent if ahead else None)

@@ -80,6 +80,9 @@ class Writing:
         self.work.published = done
 
     def new_path(self, extension: str = "parquet", *, partition_path: str = "") -> str:
+        """A path in the operation's directory, which is there when this returns."""
+        if not self.paths:
+            self.storage.make_directory(self.directory)
         path = self.storage.paths.new_file(self.directory, len(self.paths), extension)
         self.paths.append(path)
         self.partition_paths[path] = partition_path

@@ -41,7 +41,7 @@ def commands_without_spark(local_shell: Shell) -> list[list[str]]:
         ["init"], ["check"], ["migrate-footers"], ["tables", "show", NAME], ["files", "list", NAME], ["files", "left-out"], ["partitions", "list"],
         ["partitions", "incompatible"], ["partitions", "retire", NAME, *span], ["partitions", "retire-incompatible"],
         ["partitions", "retire-expired", "--older-than-days", "90"], ["views", "list"], ["snapshots", "create", NAME],
-        ["snapshots", "list", NAME], ["snapshots", "expire", NAME], ["snapshots", "tag", NAME, "a"], ["compact", "plan", NAME],
+        ["snapshots", "list", NAME], ["snapshots", "expire", NAME], ["snapshots", "tag", NAME, "a", "1"], ["snapshots", "untag", NAME, "a"], ["compact", "plan", NAME],
         ["compact", "history"], ["clean", "temp"], ["clean", "orphans"], ["astha", "status"], ["astha", "tail"], ["astha", "dead-letters"],
         ["read-with", NAME, "--engine", "duckdb"], ["read-with", NAME, "--engine", "spark"], ["tables", "drop", NAME], ["doctor"], ["repair"],
     ]  # fmt: skip
@@ -66,7 +66,7 @@ def test_no_command_that_leaves_data_alone_loads_spark(local_shell: Shell) -> No
     told = json.loads(done.stdout.splitlines()[-1])
     assert len(told) == len(words)
     assert [one for one in told if one[1:] not in ([0, []], [1, []], [3, []])] == []
-    assert sum(code == 1 for _, code, _ in told) == 1  # nothing is parked
+    assert sum(code == 1 for _, code, _ in told) == 3  # nothing is parked, and there is neither that snapshot nor that tag
 
 
 def test_what_moves_data_in_this_process_starts_no_java(local_shell: Shell) -> None:

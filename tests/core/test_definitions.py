@@ -76,7 +76,7 @@ def test_a_slice_fits_that_divides_or_is_a_multiple_of_the_merge_window(slice_us
 
 @pytest.mark.parametrize("slice_us", [3, 4, 7, 15, 25])
 def test_a_slice_that_does_not_fit_the_merge_window_is_refused(slice_us: int) -> None:
-    with pytest.raises(InvalidValueError, match=r"does not fit the merge window of shop\.orders \(10 us\)"):
+    with pytest.raises(InvalidValueError, match=r"does not fit the merge window of shop\.orders \(10us\)"):
         require_fitting(slice_us, window_us=10, source=ORDERS)
 
 

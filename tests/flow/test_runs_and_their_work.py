@@ -86,7 +86,7 @@ def tag(lake: Lake, name: str) -> Work:
 
 def untag(lake: Lake, name: str) -> Work:
     tag(lake, name).call(lake)
-    return Work(lambda lake: lake.tag(name, "audit", None), lambda lake: not wishes_of(lake, name).tags)
+    return Work(lambda lake: lake.untag(name, "audit"), lambda lake: not wishes_of(lake, name).tags)
 
 
 def expire(lake: Lake, name: str) -> Work:

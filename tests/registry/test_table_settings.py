@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builders import ORDERS, SCHEMA, make_table, make_view, stage, write_partition
+from builders import ORDERS, SCHEMA, make_table, make_view, promote, stage, write_partition
 from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError, TagNotFoundError
 from lakebed.registry.lake_tables import require_table
 from lakebed.registry.view_sets import merge_window
@@ -94,6 +95,19 @@ def test_a_staged_definition_survives_new_settings(lake: Lake) -> None:
     lake.configure(str(view), properties={"owner": "ann"})
     lake.configure(str(view), properties=None)
     assert "definition" in require_table(lake.registry, view).metadata.properties
+
+
+def test_settings_and_tags_made_while_a_definition_is_staged_stay_when_it_serves(lake: Lake) -> None:
+    view = make_view(lake.registry)
+    staged = stage(lake.registry)
+    lake.configure(str(view.name), retire_after="7d", properties={"owner": "ann"})
+    change_wishes(lake.registry, view.table_id, lambda wishes: replace(wishes, tags={"kept": 1}))
+
+    promote(lake.registry, staged)
+
+    found = json.loads(require_table(lake.registry, view.name).metadata.properties)
+    assert (found["retire_after"], found["owner"], found["wishes"]["tags"]) == ("7d", "ann", {"kept": 1})
+    assert found["definition"] == "SELECT 2"
 
 
 @pytest.mark.parametrize("key", ["wishes", "indexed", "definition", "legacy", "lakebed.x", "retention"])

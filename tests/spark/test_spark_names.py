@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.types import StructType
 
 from builders import SCHEMA
+from lakebed.core.ddl import parse_columns
 from lakebed.core.errors import DefinitionRefusedError, LakebedError, TableNotFoundError
 from lakebed.core.names import TableName
+from lakebed.pipeline.columns import from_spark
 from lakebed.registry.lake_tables import TableSpec, add_table
 
 if TYPE_CHECKING:
@@ -95,3 +98,54 @@ def test_a_misspelled_table_gets_a_suggestion(shop: Lake) -> None:
         with pytest.raises(TableNotFoundError) as refused:
             call(shop)
         assert (what, refused.value.near) == (what, (NAME,))
+
+
+MISSPELLED_COLUMNS: dict[str, Callable[[Lake], object]] = {
+    "columns": lambda lake: lake.read(NAME, columns=["ids"]),
+    "where": lambda lake: lake.read(NAME, where="ids = 1"),
+    "sql": lambda lake: lake.sql(f"SELECT ids FROM {NAME}"),
+    "delete": lambda lake: lake.delete(NAME, "ids = 1"),
+    "view query": lambda lake: lake.create_view_set("shop.v", sql=f"SELECT ids FROM {NAME}", over=NAME),
+    "event_time": lambda lake: lake.create_view_set("shop.v", sql=f"SELECT id FROM {NAME}", over=NAME, event_time="ids"),
+    "partition_by": lambda lake: lake.create_view_set("shop.v", sql=f"SELECT id FROM {NAME}", over=NAME, partition_by=["ids"]),
+    "sort_by": lambda lake: lake.create_view_set("shop.v", sql=f"SELECT id FROM {NAME}", over=NAME, sort_by=["ids"]),
+    "combine": lambda lake: lake.create_view_set(
+        "shop.v",
+        sql=f"SELECT id, count(*) AS n FROM {NAME} GROUP BY id",
+        over=NAME,
+        combine="SELECT ids, sum(n) AS n FROM partials GROUP BY 1",
+    ),
+}
+
+
+def test_a_misspelled_column_gets_a_suggestion(shop: Lake) -> None:
+    for what, call in MISSPELLED_COLUMNS.items():
+        with pytest.raises(LakebedError) as refused:
+            call(shop)
+        assert "id" in str(refused.value).lower().partition("did you mean")[2], (what, str(refused.value))
+
+
+def test_columns_of_a_read_ignore_case(shop: Lake) -> None:
+    assert sorted(row[0] for row in shop.read(NAME, columns=["ID"]).collect()) == [0, 1, 2, 3]
+
+
+def test_an_insert_with_a_misspelled_column_names_the_one_that_is_there(shop: Lake) -> None:
+    frame = shop.spark.sql("SELECT 1L AS ids, TIMESTAMP '2026-03-01 12:00:00Z' AS ts")
+    with pytest.raises(LakebedError) as refused:
+        shop.insert(NAME, frame)
+    assert "did you mean id" in str(refused.value), str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "id BIGINT NOT NULL, x STRING COMMENT 'a, b', `c d` DECIMAL(9, 2), e DEC, f NUMERIC(3)",
+        "a ARRAY<MAP<STRING, STRUCT<x: INT NOT NULL, y DOUBLE>>>, b BOOLEAN, c TINYINT, d SMALLINT, e FLOAT, g DATE, h BINARY",
+        "t TIMESTAMP, u TIMESTAMP_NTZ, v TIMESTAMP_LTZ, w REAL, comment STRING",
+    ],
+)
+@pytest.mark.usefixtures("spark")
+def test_ddl_text_means_what_it_means_to_spark(text: str) -> None:
+    by_spark = StructType.fromDDL(text)
+    assert isinstance(by_spark, StructType)
+    assert parse_columns(text, table=NAME) == from_spark(by_spark)

@@ -65,6 +65,39 @@ def test_without_java_the_message_says_what_to_install(tmp_path: Path) -> None:
     assert "cannot be run: install Java 17 or newer and set JAVA_HOME to it" in said
 
 
+CALLS = """
+import sys
+import lakebed
+from lakebed.core.errors import SessionRefusedError
+with lakebed.connect(f"sqlite:///{sys.argv[1]}/lake.db", warehouse=f"{sys.argv[1]}/warehouse", service="off") as lake:
+    lake.create_table("shop.orders", "id BIGINT, ts TIMESTAMP", event_time="ts")
+    calls = {
+        "spark": lambda: lake.spark,
+        "read": lambda: lake.read("shop.orders", where="id = 1"),
+        "sql": lambda: lake.sql("SELECT * FROM shop.orders"),
+        "delete": lambda: lake.delete("shop.orders", "id = 1"),
+        "create_view_set": lambda: lake.create_view_set("shop.ids", sql="SELECT id FROM shop.orders", over="shop.orders"),
+        "register_functions": lambda: lake.register_functions(),
+    }
+    for name, call in calls.items():
+        try:
+            call()
+        except SessionRefusedError as exc:
+            print(name, exc)
+"""
+
+
+def test_whatever_call_starts_spark_says_in_one_sentence_what_to_install(tmp_path: Path) -> None:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "SPARK", "PYSPARK"))}
+    words = [sys.executable, "-c", CALLS, str(tmp_path)]
+
+    done = subprocess.run(words, env={**kept, "PATH": str(tmp_path)}, capture_output=True, text=True, timeout=120, check=True)
+
+    said = "Spark needs Java, and there is none on the PATH: install Java 17 or newer and set JAVA_HOME to it"
+    calls = ("spark", "read", "sql", "delete", "create_view_set", "register_functions")
+    assert done.stdout.splitlines() == [f"{name} {said}" for name in calls]
+
+
 def test_an_old_java_is_told_by_its_version(tmp_path: Path) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()

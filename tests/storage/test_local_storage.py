@@ -274,6 +274,28 @@ def run_as_nobody(call: str, *, show: str, root: str) -> list[list[str]]:
     return answer
 
 
+@pytest.mark.parametrize("depth", [0, 2, 4])
+def test_a_directory_that_cannot_be_written_is_named_before_anything_is(depth: int) -> None:
+    with open_to_nobody() as (root, operation):
+        place = Path(root).joinpath(*Path(operation).relative_to(root).parts[:depth])
+        if depth < len(Path(operation).relative_to(root).parts):
+            shutil.rmtree(next(place.iterdir()) if depth else Path(operation).parents[2])  # so the nearest above it is asked
+        place.chmod(0o500)
+        program = (
+            f"import os\nfrom lakebed.storage.connect import open_storage\ns = open_storage({root!r}, create=False)\n"
+            f"if os.getuid() == 0: os.setuid({NOBODY})\ns.require_writable({operation!r})"
+        )
+        refused = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        place.chmod(0o700)
+        allowed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert (
+        f"StorageUnavailableError: the warehouse {root} cannot be written by this process: {str(place)!r} is read-only for it"
+        in refused.stderr
+    )
+    assert (allowed.returncode, allowed.stderr) == (0, "")
+
+
 def test_a_write_that_fails_in_the_middle_leaves_nothing(local: LocalStorage, local_operation: str) -> None:
     program = (
         "import resource\nfrom lakebed.storage.connect import open_storage\n"

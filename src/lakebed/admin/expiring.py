@@ -13,6 +13,7 @@ from lakebed.core.names import TableName
 from lakebed.core.policies import KeptSnapshot, parse_retention, plan_expiry
 from lakebed.core.results import Rows
 from lakebed.core.times import from_micros, to_micros
+from lakebed.core.view_sets import read_age
 from lakebed.core.wishes import parse_wishes
 from lakebed.registry.foreign import FOREIGN, read_refs
 from lakebed.registry.lake_tables import require_table
@@ -45,7 +46,7 @@ def expire_snapshots(
     table: str,
     *,
     snapshot_ids: Sequence[int] = (),
-    older_than: timedelta | None = None,
+    older_than: timedelta | str | None = None,
     dry_run: bool = True,
     actor: str | None = None,
 ) -> Expiry:
@@ -53,6 +54,7 @@ def expire_snapshots(
 
     The current snapshot, tagged ones and what branches of other programs hold stay: named, they are refused; found by age, they are passed over.
     """
+    older_than = None if older_than is None else read_age(older_than, what="older_than")
     kept = list_snapshots(registry, table)
     pinned = read_refs(registry, require_table(registry, TableName.parse(table)).table_id).pinned
     going = _named(table, kept, snapshot_ids, pinned) if snapshot_ids else _found(registry, table, kept, older_than, pinned)

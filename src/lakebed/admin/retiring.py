@@ -14,6 +14,7 @@ from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
 from lakebed.core.results import Rows
 from lakebed.core.suggestions import require_options
 from lakebed.core.times import MICROSECOND, MIN_MICROS, Time, TimeRange, show, to_micros
+from lakebed.core.view_sets import read_age
 from lakebed.registry.incompatible import list_incompatible
 from lakebed.registry.lake_tables import require_table
 from lakebed.registry.listing import PartitionFilter, find_existing_range, find_partitions
@@ -232,9 +233,10 @@ def _straddling(what: str, wanted: TimeRange, rows: Sequence[PartitionRow]) -> P
 
 
 def retire_expired_partitions(
-    registry: Registry, retention: timedelta, table: str | None = None, **options: Unpack[BulkOptions]
+    registry: Registry, retention: timedelta | str, table: str | None = None, **options: Unpack[BulkOptions]
 ) -> Retirement:
     """Retire every partition whose last event (or, without events, whose slice) is older than `retention`, of one table or of all."""
+    retention = read_age(retention, what="retention")
     if retention <= timedelta(0):
         message = f"the retention must be longer than nothing, not {retention}"
         raise InvalidValueError(message)

@@ -13,6 +13,7 @@ from lakebed.core.errors import InvalidValueError, RegistryBehindError
 from lakebed.core.orphans import Needed, Orphan, SkippedTable
 from lakebed.core.results import Rows
 from lakebed.core.times import from_micros
+from lakebed.core.view_sets import read_age
 from lakebed.registry.lake_tables import list_all_tables
 from lakebed.registry.left_out import find_left_out
 from lakebed.registry.orphans import give_up_operations, list_unknown, list_unknown_operations
@@ -55,7 +56,7 @@ def sweep_orphans(  # noqa: PLR0913 - one keyword per choice
     storage: Storage,
     *,
     find_needed: Callable[[], Needed],
-    older_than: timedelta = DEFAULT_AGE,
+    older_than: timedelta | str = DEFAULT_AGE,
     dry_run: bool = True,
     max_files: int = MAX_FILES,
     grace_s: float = DEFAULT_GRACE_US / 1e6,
@@ -70,6 +71,7 @@ def sweep_orphans(  # noqa: PLR0913 - one keyword per choice
     A file that is registered while it waits in the queue is kept. Files of operations that this registry never heard of prove that it was
     restored from an older backup: nothing is swept then, until somebody gives them up.
     """
+    older_than = read_age(older_than, what="older_than")
     if older_than < LEAST_AGE:
         message = f"older_than={older_than}: files of commits under way would look like orphans; give an hour at least"
         raise InvalidValueError(message)

@@ -13,6 +13,7 @@ from lakebed.core.column_names import require_clear_names
 from lakebed.core.errors import SchemaRefusedError
 from lakebed.core.evolution import PROMOTIONS, TOP, UsedNames, show_type
 from lakebed.core.schema import Schema
+from lakebed.core.suggestions import missing_column
 from lakebed.core.transforms import parse_transform, resolve_transforms
 from lakebed.core.types import Field, List, Map, Primitive, Struct, Type, can_promote
 
@@ -165,8 +166,7 @@ def _add(fields: tuple[Field, ...], change: AddColumn, used: UsedNames) -> tuple
 def _edit(fields: tuple[Field, ...], path: str, edit: Callable[[Field], Field | None]) -> tuple[Field, ...]:
     found = _find(fields, path)
     if found is None:
-        message = f"there is no column {path!a}: the columns are {', '.join(f.name for f in fields)}"
-        raise SchemaRefusedError(message)
+        raise missing_column(path, _list_paths(fields), listed=(f.name for f in fields))
     return _replace_in(fields, found.field_id, edit)
 
 
@@ -179,6 +179,10 @@ def _find(fields: Sequence[Field], path: str) -> Field | None:
     first, dot, rest = path.partition(".")
     parent = _find(fields, first) if dot else None
     return None if parent is None else _find(parent.children, rest)
+
+
+def _list_paths(fields: Sequence[Field], above: str = "") -> list[str]:
+    return [path for f in fields for path in (f"{above}{f.name}", *_list_paths(f.children, f"{above}{f.name}."))]
 
 
 def _replace_in(fields: Sequence[Field], field_id: int, edit: Callable[[Field], Field | None]) -> tuple[Field, ...]:

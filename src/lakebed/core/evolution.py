@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.errors import SchemaRefusedError
 from lakebed.core.schema import Schema, walk
+from lakebed.core.suggestions import suggest
 from lakebed.core.types import Field, List, Map, Primitive, Struct, Type, can_promote
 
 if TYPE_CHECKING:
@@ -111,8 +112,10 @@ def _differences(known: Sequence[Field], rows: Sequence[Field], above: tuple[str
             yield from _type_differences(f.type, found.type, (*above, f.name))
         elif f.required:
             yield f"column {_show((*above, f.name))} ({show_type(f.type)}) is required and missing"
+    given = {f.name.lower() for f in rows}
     for extra in by_name.values():
-        yield f"column {_show((*above, extra.name))} ({show_type(extra.type)}) is not in the table"
+        near = suggest(extra.name, (f.name for f in known if f.name.lower() not in given))
+        yield f"column {_show((*above, extra.name))} ({show_type(extra.type)}) is not in the table{near and f' ({near})'}"
 
 
 def _type_differences(known: Type, rows: Type, path: tuple[str, ...]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import SchemaRefusedError
+from lakebed.core.suggestions import missing_column
 from lakebed.core.types import Field, List, Map, Primitive, Struct, Type, can_promote
 
 if TYPE_CHECKING:
@@ -43,9 +44,13 @@ class Schema:
 
     def require(self, name: str) -> Field:
         if (field := self.find(name)) is None:
-            message = f"there is no column {name!r}: the columns are {', '.join(f.name for f in self.fields)}"
-            raise SchemaRefusedError(message)
+            raise missing_column(name, (f.name for f in self.fields))
         return field
+
+    def resolve(self, name: str) -> Field:
+        """As Spark does: exactly by preference, else without regard to case."""
+        alike = [field for field in self.fields if field.name.lower() == name.lower()]
+        return alike[0] if len(alike) == 1 else self.require(name)
 
     def to_json(self) -> bytes:
         return json.dumps({"fields": [_field_out(f) for f in self.fields]}, separators=(",", ":")).encode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-from lakebed.core.errors import InvalidValueError
+from lakebed.core.errors import InvalidValueError, SchemaRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,6 +26,14 @@ def suggest(name: str, known: Iterable[str]) -> str:
     """A question such as "did you mean orders?"; without a near name it is empty."""
     near = list_near(name, known)
     return f"did you mean {' or '.join(near)}?" if near else ""
+
+
+def missing_column(name: str, known: Iterable[str], *, listed: Iterable[str] | None = None) -> SchemaRefusedError:
+    """The error that names the columns nearby, then those there are (`listed`, where the known ones are paths into them)."""
+    every = tuple(known)
+    near = suggest(name, every)
+    shown = ", ".join(every if listed is None else listed)
+    return SchemaRefusedError(f"there is no column {name!a}: {near + ' ' if near else ''}the columns are {shown}")
 
 
 def require_options(what: str, given: Iterable[str], known: Iterable[str]) -> None:

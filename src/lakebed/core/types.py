@@ -6,8 +6,10 @@ import re
 from dataclasses import dataclass, replace
 
 from lakebed.core.errors import SchemaRefusedError
+from lakebed.core.suggestions import suggest
 
 _SIMPLE = frozenset({"boolean", "int", "long", "float", "double", "date", "timestamp", "timestamptz", "string", "uuid", "binary"})
+_ALSO = {"bigint": "long", "integer": "int", "smallint": "int", "tinyint": "int", "bool": "boolean", "varchar": "string"}  # SQL's words
 _DECIMAL = re.compile(r"decimal\((\d{1,2}), ?(\d{1,2})\)", re.ASCII)
 _FIXED = re.compile(r"fixed\[(\d{1,9})\]", re.ASCII)
 _MAX_PRECISION = 38
@@ -33,7 +35,9 @@ class Primitive:
                 return cls(name="decimal", precision=precision, scale=scale)
         if found := _FIXED.fullmatch(text):
             return cls(name="fixed", length=int(found[1]))
-        message = f"type {text!r} is not supported: use {', '.join(sorted(_SIMPLE))}, decimal(p,s) or fixed[n]"
+        near = suggest(text, _SIMPLE)
+        meant = f"did you mean {_ALSO[text]}? " if text in _ALSO else f"{near} " if near else ""
+        message = f"type {text!r} is not supported: {meant}use {', '.join(sorted(_SIMPLE))}, decimal(p,s) or fixed[n]"
         raise SchemaRefusedError(message)
 
     def __str__(self) -> str:

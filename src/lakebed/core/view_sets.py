@@ -23,6 +23,7 @@ MERGE_WINDOW = "merge_window_us"  # property of a table: never rename
 Lookups = Literal["ignore", "track"]  # stored: never rename
 _LOOKUPS = ("ignore", "track")
 _UNITS = {"us": 1, "ms": 1000, "s": 1_000_000, "m": 60 * 1_000_000, "h": 3600 * 1_000_000, "d": DAY_US}
+_NEAR = 100  # units: so far a fitting slice is looked for
 _DURATION = re.compile(r"([0-9]{1,18}) ?(us|ms|s|m|h|d)", re.ASCII)
 
 
@@ -92,6 +93,18 @@ def parse_duration(given: str | int | timedelta, *, what: str = "slice") -> int:
     return micros
 
 
+def read_age(given: timedelta | str, *, what: str) -> timedelta:
+    """A timedelta, or text such as `30d`; a bare number would not say of what."""
+    match given:
+        case timedelta():
+            return given
+        case str():
+            return timedelta(microseconds=parse_duration(given, what=what))
+        case _:
+            message = f"{what}={given!a}: give a timedelta or text such as 30d, 12h or 15m"
+            raise InvalidValueError(message)
+
+
 def _micros(given: object) -> int | None:
     match given:
         case timedelta():
@@ -116,11 +129,37 @@ def merge_window_of(properties: Mapping[str, Any]) -> int:
 def require_fitting(slice_us: int, *, window_us: int, source: TableName) -> None:
     """Otherwise a merged source would widen windows again and again across the edges of its merge windows."""
     if window_us % slice_us and slice_us % window_us:
+        unit = _unit_of(slice_us)
+        near = [f"{n}{unit}" for n in _list_fitting(slice_us // _UNITS[unit], unit=unit, window_us=window_us)]
         message = (
-            f"a slice of {slice_us} us does not fit the merge window of {source} ({window_us} us): "
-            "give one that divides it or is a whole multiple of it"
+            f"a slice of {show_duration(slice_us)} does not fit the merge window of {source} ({show_duration(window_us, unit=unit)}): "
+            f"give one that divides it or is a whole multiple of it{', such as ' + ' or '.join(near) if near else ''}"
         )
         raise InvalidValueError(message)
+
+
+def show_duration(micros: int, *, unit: str | None = None) -> str:
+    """As one writes it: `7h`; in `unit` where it is a whole number of those."""
+    if unit is None or micros % _UNITS[unit]:
+        unit = _unit_of(micros)
+    return f"{micros // _UNITS[unit]}{unit}"
+
+
+def _unit_of(micros: int) -> str:
+    """The largest that measures it in whole numbers; beyond a day in hours unless whole days."""
+    return next(unit for unit, size in reversed(_UNITS.items()) if micros % size == 0)
+
+
+def _list_fitting(wanted: int, *, unit: str, window_us: int) -> list[int]:
+    """The nearest smaller and larger number of units that fits."""
+    size = _UNITS[unit]
+
+    def fits(n: int) -> bool:
+        return window_us % (n * size) == 0 or (n * size) % window_us == 0
+
+    below = next((n for n in range(wanted - 1, max(0, wanted - _NEAR), -1) if fits(n)), None)
+    above = next((n for n in range(wanted + 1, wanted + _NEAR) if fits(n)), None)
+    return [n for n in (below, above) if n is not None]
 
 
 def align_schema(new: Schema, earlier: Sequence[Schema]) -> Schema:

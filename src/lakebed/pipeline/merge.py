@@ -12,7 +12,7 @@ from lakebed.core.compaction import TARGET_BYTES, choose_small, require_target
 from lakebed.core.errors import InvalidValueError, LakebedError
 from lakebed.core.names import GLOBAL_INSTANCE, require_instance
 from lakebed.core.times import MAX_MICROS, MIN_MICROS, Time, TimeRange, to_micros
-from lakebed.core.view_sets import parse_duration
+from lakebed.core.view_sets import parse_duration, show_duration
 from lakebed.pipeline.rewrite import SparkEngine
 from lakebed.registry.table_names import resolve_name
 from lakebed.registry.view_sets import merge_window, require_lake_table
@@ -129,7 +129,7 @@ def _window(table: LakeTable, given: str | int | timedelta | None) -> int:
         return whole
     shorter = parse_duration(given, what="window")
     if whole % shorter:
-        message = f"{table.name}: a window of {shorter} us does not divide the table's merge window of {whole} us"
+        message = f"{table.name}: a window of {show_duration(shorter)} does not divide the table's merge window of {show_duration(whole)}"
         raise InvalidValueError(message)
     return shorter
 

@@ -98,7 +98,7 @@ def read(  # noqa: PLR0913 - one keyword per choice
     )
     (planned,) = plan_all(context, [ask])
     for column in columns or ():
-        planned.table.schema.require(column)
+        planned.table.schema.resolve(column)
     if not planned.plan.paths and window.is_bounded:
         _tell_nothing_matches(context, planned, window)
     with spark_translated(f"reading {name}"):

@@ -130,7 +130,7 @@ def _judge_java() -> str:
     try:
         told = subprocess.run([java or "java", "-version"], capture_output=True, text=True, timeout=20, check=False).stderr  # noqa: S603
     except (OSError, subprocess.SubprocessError):
-        return f"Spark needs Java and {java or 'none on the PATH'} cannot be run: {advice}"
+        return f"Spark needs Java, and {f'{java} cannot be run' if java else 'there is none on the PATH'}: {advice}"
     found = _VERSION.search(told)
     if found is None or int(found[1]) < _OLDEST_JAVA:
         return f"Spark needs Java {_OLDEST_JAVA} or newer, {java} is {found[1] if found else 'of an unknown version'}: {advice}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from lakebed.core.altering import list_needed, require_settings
+from lakebed.core.column_names import require_clear_names
 from lakebed.core.errors import InvalidValueError, SchemaRefusedError, TableExistsError
 from lakebed.core.names import TableName
 from lakebed.core.rows import TableMetadata, Tables, list_columns
@@ -116,6 +117,7 @@ def read_indexed(reader: Reader | Transaction, table_id: int) -> tuple[int, ...]
 
 def create_table(registry: Registry, spec: TableSpec) -> LakeTable:
     """Create the table, or refuse when the name is taken in any case; its first journal entries are numbered from 1."""
+    require_clear_names(spec.schema)
     require_settings(spec.schema, partition_by=spec.partition_by, sort_by=spec.sort_by)
     event_time, indexed = _find_event_time(spec), _indexed_fields(spec)
     registry.forget_table(spec.name)  # another process may have dropped it
@@ -275,19 +277,19 @@ def promote_version(tx: Transaction, name: TableName, schema_hash: str) -> int:
 
 
 def set_properties(tx: Transaction, name: TableName, changes: dict[str, Any]) -> None:
-    """Change settings of the serving version; a None removes one. What files were registered under cannot change."""
+    """Change settings of the serving and the staged version; a None removes one. What files were registered under cannot change."""
     table = tx.require(name)
     if fixed := sorted(_FIXED_PROPERTIES & changes.keys()):
         message = f"{name}: {', '.join(fixed)} is fixed for life; create another table, or stage a new definition"
         raise InvalidValueError(message)
-    rows = tx.query("SELECT id, properties FROM table_metadata WHERE table_id = :id AND standing = 'serving'", {"id": table.table_id})
-    merged = {**json.loads(rows[0][1]), **changes}
-    kept = json.dumps({key: value for key, value in merged.items() if value is not None}, sort_keys=True)
     instant = tx.touch(table)
-    tx.run(
-        "UPDATE table_metadata SET properties = :p, updated_at = :now, last_modified = :now WHERE id = :id",
-        {"p": kept, "now": instant, "id": rows[0][0]},
-    )
+    of_table = "SELECT id, properties FROM table_metadata WHERE table_id = :id AND standing IN ('serving', 'staged')"
+    for metadata_id, stored in tx.query(of_table, {"id": table.table_id}):
+        kept = {key: value for key, value in {**json.loads(stored), **changes}.items() if value is not None}
+        tx.run(
+            "UPDATE table_metadata SET properties = :p, updated_at = :now, last_modified = :now WHERE id = :id",
+            {"p": json.dumps(kept, sort_keys=True), "now": instant, "id": metadata_id},
+        )
     tx.run("UPDATE tables SET last_modified = :now WHERE id = :id", {"now": instant, "id": table.table_id})
 
 

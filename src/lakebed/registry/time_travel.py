@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING
 
-from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError, TableNotFoundError
+from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError
 from lakebed.core.schema import Schema
 from lakebed.core.times import Time, show, to_micros
 from lakebed.registry.foreign import FOREIGN
 from lakebed.registry.lake_tables import list_versions, read_table
 from lakebed.registry.plans import AsOf, AtGroup, find_number_at, read_plan, require_number
 from lakebed.registry.serving import find_version_at, find_version_of
+from lakebed.registry.table_names import missing_table
 from lakebed.registry.transaction import MAX_SKEW_US
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def plan_at(registry: Registry, name: TableName, *, ranges: Sequence[ColumnRange
         if as_of is None:
             return read_plan(reader, name, ranges=ranges)
         if (table := read_table(reader, name)) is None:
-            raise TableNotFoundError(str(name))
+            raise missing_table(reader, name)
         return read_plan(reader, name, ranges=ranges, as_of=go_back(reader, table, as_of).at)
 
 

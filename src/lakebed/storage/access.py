@@ -80,6 +80,15 @@ class Storage(Protocol):
     def create_exclusive(self, path: str, data: bytes) -> None:
         """A new file with exactly `data`, durable on return; `FileConflictError` when the path is taken."""
 
+    def make_directory(self, directory: str) -> None:
+        """An operation's directory and those above it; nothing where the storage has no directories."""
+
+    def require_writable(self, directory: str) -> None:
+        """Refuse, before anything is written, what this process may not write: the directory, or the nearest above it that is there.
+
+        An object store is not asked: only a write shows what its keys allow.
+        """
+
     def replace_end(self, path: str, offset: int, data: bytes) -> None:
         """What lies from `offset` on becomes `data`; for files of an operation that is not published. Refused where files cannot change."""
 

@@ -105,6 +105,23 @@ class LocalStorage:
             parent, name = cursor.enter_parent(path, create=True)
             descriptors.publish(path, name, parent, data)
 
+    def make_directory(self, directory: str) -> None:
+        directory = self._canonical_directory(directory)
+        with self._translated(directory, doing="create"), DirectoryCursor(self.paths.root) as cursor:
+            self._require_marker()  # as for a file
+            cursor.enter(directory, create=True)
+
+    def require_writable(self, directory: str) -> None:
+        there = self._canonical_directory(directory)
+        while there != self.paths.root and not os.path.lexists(there):
+            there = there.rpartition("/")[0]
+        if not os.access(there, os.W_OK | os.X_OK, effective_ids=True):
+            message = (
+                f"the warehouse {self.paths.root} cannot be written by this process: {there!a} is read-only for it; give it permission on "
+                "every directory of the warehouse, or mount the file system writable; nothing was written"
+            )
+            raise StorageUnavailableError(message)
+
     def replace_end(self, path: str, offset: int, data: bytes) -> None:
         path = self.canonical(path)
         with self._translated(path, doing="change"), DirectoryCursor(self.paths.root) as cursor:

@@ -92,6 +92,12 @@ class ObjectStorage:
         if not self._create(path, data):
             raise FileConflictError(path, reason="something lies there already")
 
+    def make_directory(self, directory: str) -> None:
+        """A store has none."""
+
+    def require_writable(self, directory: str) -> None:
+        """Only a write can tell."""
+
     def replace_end(self, path: str, offset: int, data: bytes) -> NoReturn:  # noqa: ARG002 - as every storage is asked
         message = f"an object cannot be changed: {path}"
         raise InvalidValueError(message)
