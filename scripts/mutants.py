@@ -1,162 +1,141 @@
 """Do the tests notice? A sample of small changes to a package, each of which some test should catch.
 
-    .venv/bin/python scripts/mutants.py --package registry --tests tests/registry --wider tests/compaction tests/spark --count 50
+    .venv/bin/python scripts/mutants.py --package registry --tests tests/registry --wider tests/compaction tests/check --count 50
 
-A mutant is the package with one comparison, constant, operator, answer or piece of SQL turned into another. The tests run against a copy,
-so the working tree stays as it is; what survives is printed with its line. Some changes alter nothing that can be observed: read them,
-and write a test for the others.
+A mutant is the package with one comparison, constant, operator, answer or piece of SQL turned into another. One run of the tests on an
+instrumented copy records which test reaches which line; then each mutant meets only the tests that reach its line, the fastest first, until
+one fails. The tests run against copies, so the working tree stays as it is. The record and the results are kept in a temporary directory: a
+run that was stopped goes on where it was, and a survivor meets again only test files that have changed. Some changes alter nothing that can
+be observed: read them, and write a test for the others.
 """
 
 import argparse
-import ast
-import os
-import random
-import re
+import json
 import shutil
-import subprocess
-import sys
+import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).parents[1]
-TIMEOUT_S = 300.0  # tests that hang have noticed something, too
-COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
-}  # fmt: skip
-SQL = re.compile(r"\b(SELECT|UPDATE|INSERT INTO|DELETE FROM)\b")
-IN_SQL = [
-    (" AND ", " OR "), (" OR ", " AND "), (" IS NULL", " IS NOT NULL"), (" IS NOT NULL", " IS NULL"), (" < ", " <= "), (" > ", " >= "),
-    (" <= ", " < "), (" >= ", " > "), (" = ", " <> "), (" + 1", " + 2"), (" ORDER BY ", " ORDER BY -"), (" DESC", ""),
-]  # fmt: skip
+from mutation.changes import Mutant, draw_sample, list_mutants
+from mutation.reach import Reach, file_of, hash_of, list_files, record_reach
+from mutation.running import ROOT, Report, run_tests
+
+SOURCES = ROOT / "src"
+INTERRUPTED, NOTHING_LEFT = 2, 5  # what pytest returns
 
 
 @dataclass(frozen=True, slots=True)
-class Mutant:
-    """The `choice`-th change of the `node`-th node of a module."""
+class Work:
+    """What one call of the script has to do."""
 
-    path: Path
-    node: int
-    choice: int
-    line: int
-    told: str
+    modules: list[Path]
+    reach: Reach
+    hashes: dict[str, str]  # of the text of each test file
+    wider: list[Path]
+    at_first: int
+    copied: Path
 
-    def write(self) -> str:
-        tree = ast.parse(self.path.read_text(encoding="utf-8"))
-        node = next(islice(ast.walk(tree), self.node, None))
-        list(changes_of(node))[self.choice][1](node)
-        return ast.unparse(tree)
+    def meet(self, mutant: Mutant, passed: dict[str, str]) -> dict[str, Any]:
+        """Who caught the mutant and why, or what it `passed`: each test file with the hash of its text."""
+        target = self.copied / mutant.path.relative_to(SOURCES)
+        original = target.read_text(encoding="utf-8")
+        target.write_text(mutant.write(), encoding="utf-8")
+        try:
+            for report in self._runs(mutant, passed):
+                if caught := _verdict(report):
+                    return {"by": caught[0], "why": caught[1]}
+        finally:
+            target.write_text(original, encoding="utf-8")
+        met = {file_of(test) for stage in self._stages(mutant, {}) for test in stage} | set(self._wider_files(mutant))
+        return {"by": None, "passed": {path: self.hashes[path] for path in sorted(met)}}
 
+    def _stages(self, mutant: Mutant, passed: dict[str, str]) -> list[list[str]]:
+        stages = self.reach.list_stages(mutant, self.modules, at_first=self.at_first)
+        left = [[test for test in stage if passed.get(file_of(test)) != self.hashes[file_of(test)]] for stage in stages]
+        return [stage for stage in left if stage]
 
-def list_mutants(path: Path) -> Iterator[Mutant]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    # what decorators say of slots or the size of a cache changes nothing that a test could see
-    decorating = {id(part) for node in ast.walk(tree) for top in getattr(node, "decorator_list", ()) for part in ast.walk(top)}
-    for number, node in enumerate(ast.walk(tree)):
-        if id(node) in decorating:
-            continue
-        for choice, (told, _) in enumerate(changes_of(node)):
-            yield Mutant(path, number, choice, getattr(node, "lineno", 0), told)
+    def _runs(self, mutant: Mutant, passed: dict[str, str]) -> Iterator[Report]:
+        for tests in self._stages(mutant, passed):
+            slowest, total = max(self.reach.seconds[test] for test in tests), sum(self.reach.seconds[test] for test in tests)
+            # tests that hang have noticed something, too
+            options = ["-x", f"--timeout={60 + 10 * slowest:.0f}"]
+            files = sorted({file_of(test) for test in tests})
+            yield run_tests(files, copied=self.copied, tests=tests, timeout_s=240 + 10 * total, options=options)
+        if files := [path for path in self._wider_files(mutant) if passed.get(path) != self.hashes[path]]:
+            yield run_tests(files, copied=self.copied, timeout_s=3600, options=["-x"])
 
-
-def changes_of(node: ast.AST) -> Iterator[tuple[str, Callable[..., None]]]:
-    """What may be done to a node, and how it is told."""
-    if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
-        new = COMPARISONS[type(node.ops[0])]
-        yield f"{ast.unparse(node)}: {new.__name__}", lambda n: n.ops.__setitem__(0, new())
-    elif isinstance(node, ast.BoolOp):
-        other = ast.Or if isinstance(node.op, ast.And) else ast.And
-        yield f"{ast.unparse(node)}: {other.__name__}", lambda n: setattr(n, "op", other())
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield f"{ast.unparse(node)}: not not", lambda n: setattr(n, "operand", ast.UnaryOp(ast.Not(), n.operand))
-    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-        new_operator = ast.Sub if isinstance(node.op, ast.Add) else ast.Add
-        yield f"{ast.unparse(node)}: {new_operator.__name__}", lambda n: setattr(n, "op", new_operator())
-    elif (
-        isinstance(node, ast.Return) and node.value is not None and not (isinstance(node.value, ast.Constant) and node.value.value is None)
-    ):
-        yield f"{ast.unparse(node)}: None", lambda n: setattr(n, "value", ast.Constant(None))
-    elif isinstance(node, ast.Constant):
-        yield from changes_of_constant(node)
+    def _wider_files(self, mutant: Mutant) -> list[str]:
+        """Those of the wider tests that name the mutant's module."""
+        name = ".".join(mutant.path.relative_to(SOURCES).with_suffix("").parts)
+        return [str(path.relative_to(ROOT)) for path in self.wider if name in path.read_text(encoding="utf-8")]
 
 
-def changes_of_constant(node: ast.Constant) -> Iterator[tuple[str, Callable[..., None]]]:
-    value = node.value
-    if isinstance(value, bool):
-        yield f"{value}: {not value}", lambda n: setattr(n, "value", not value)
-    elif isinstance(value, int):
-        yield f"{value}: {value + 1}", lambda n: setattr(n, "value", value + 1)
-    elif isinstance(value, str) and SQL.search(value):
-        for old, new in IN_SQL:
-            if old in value:
-                yield (
-                    f"SQL{old}->{new} in {' '.join(value.split())[:80]}",
-                    lambda n, o=old, w=new: setattr(n, "value", value.replace(o, w, 1)),
-                )
-
-
-def survives(mutant: Mutant, copied: Path, tests: list[str]) -> bool:
-    target = copied / mutant.path.relative_to(ROOT / "src")
-    original = target.read_text(encoding="utf-8")
-    target.write_text(mutant.write(), encoding="utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "-n",
-        "2",
-        "--dist",
-        "loadgroup",
-        "-m",
-        "not long",
-        "-p",
-        "no:cacheprovider",
-        *tests,
-    ]
-    try:
-        done = subprocess.run(  # noqa: S603 - our own interpreter
-            command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(copied)}, capture_output=True, timeout=TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return False
-    finally:
-        target.write_text(original, encoding="utf-8")
-    return done.returncode == 0
+def _verdict(report: Report) -> tuple[str, str] | None:
+    if report.failed:
+        return next(iter(report.failed.items()))
+    if not report.ended:
+        return "a test that hangs", "stopped"
+    if report.returned == INTERRUPTED:
+        return "whatever imports it", report.output.strip().rpartition("\n")[2]
+    if report.returned not in (0, NOTHING_LEFT):
+        return "a run that breaks", report.output.strip().rpartition("\n")[2]
+    return None
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--package", default="registry", help="below src/lakebed; a module's name without .py works, too")
     parser.add_argument("--tests", nargs="+", default=["tests/registry"])
-    parser.add_argument("--wider", nargs="+", default=[], help="run for what survives those")
+    parser.add_argument("--wider", nargs="+", default=[], help="for what survives those: files below these that name the module")
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--at-first", type=int, default=60, help="how many of the tests that reach a line run before the others are collected"
+    )
+    parser.add_argument("--only", default="", help="mutants of the sample whose place contains this, src/lakebed/registry/runs.py:30 say")
+    parser.add_argument("--place", type=Path, default=Path(tempfile.gettempdir()) / "lakebed-mutants", help="where records and results are")
     chosen = parser.parse_args()
-    place = ROOT / "src/lakebed" / chosen.package
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell started this in the background
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the run of the tests and its database end, too
+    place = SOURCES / "lakebed" / chosen.package
     modules = sorted(place.glob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
-    found = [mutant for path in modules for mutant in list_mutants(path)]
-    sample = random.Random(chosen.seed).sample(found, min(chosen.count, len(found)))  # noqa: S311 - no secret
-    alive = 0
+    found = [mutant for path in modules for mutant in list_mutants(path, root=ROOT)]
+    sample = [one for one in draw_sample(found, count=chosen.count, seed=chosen.seed) if chosen.only in where(one)]
+    chosen.place.mkdir(mode=0o700, exist_ok=True)
+    reach = record_reach(modules, chosen.tests, chosen.place / f"reach-{hash_of(modules)}.json")
+    wider = list_files(chosen.wider)
+    hashes = reach.files | {str(path.relative_to(ROOT)): hash_of([path]) for path in wider}
     with tempfile.TemporaryDirectory(prefix="lakebed-mutants-") as directory:
         copied = Path(directory) / "src"
-        shutil.copytree(ROOT / "src", copied, ignore=shutil.ignore_patterns("__pycache__"))
-        for number, mutant in enumerate(sample, 1):
-            began = time.monotonic()
-            lives = survives(mutant, copied, chosen.tests) and (not chosen.wider or survives(mutant, copied, chosen.wider))
-            alive += lives
-            where = f"{mutant.path.relative_to(ROOT)}:{mutant.line}"
-            print(
-                f"{number:3}/{len(sample)} {'SURVIVED' if lives else 'killed'} {time.monotonic() - began:5.0f} s  {where}  {mutant.told}",
-                flush=True,
-            )
+        shutil.copytree(SOURCES, copied, ignore=shutil.ignore_patterns("__pycache__"))
+        alive = meet_all(sample, Work(modules, reach, hashes, wider, chosen.at_first, copied), chosen.place / "results.json")
     print(f"{len(sample) - alive} of {len(sample)} were caught, out of {len(found)} that could be made")
     raise SystemExit(1 if alive else 0)
+
+
+def meet_all(sample: Sequence[Mutant], work: Work, kept: Path) -> int:
+    """How many survive; each result is kept as soon as it is known."""
+    results: dict[str, dict[str, Any]] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    alive = 0
+    for number, mutant in enumerate(sample, 1):
+        began = time.monotonic()
+        key = f"{mutant.key}-{hash_of([mutant.path])}"
+        result = results.get(key, {"by": None, "passed": {}})
+        if result["by"] is None:
+            result = results[key] = work.meet(mutant, result["passed"])
+            kept.write_text(json.dumps(results, indent=1), encoding="utf-8")
+        alive += result["by"] is None
+        outcome = f"caught by {result['by']} ({result['why']})" if result["by"] else "SURVIVED"
+        print(f"{number:3}/{len(sample)} {time.monotonic() - began:5.0f} s  {where(mutant)}  {mutant.change}  {outcome}", flush=True)
+    return alive
+
+
+def where(mutant: Mutant) -> str:
+    return f"{mutant.path.relative_to(ROOT)}:{mutant.line}"
 
 
 if __name__ == "__main__":
