@@ -15,7 +15,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ class Work:
     modules: list[Path]
     reach: Reach
     hashes: dict[str, str]  # of the text of each test file
-    wider: list[Path]
+    wider: list[str]
     at_first: int
     copied: Path
 
@@ -45,8 +45,12 @@ class Work:
         original = target.read_text(encoding="utf-8")
         target.write_text(mutant.write(), encoding="utf-8")
         try:
-            for report in self._runs(mutant, passed):
-                if caught := _verdict(report):
+            for tests in self._stages(mutant, passed):
+                if caught := self._meet_stage(tests):
+                    return {"by": caught[0], "why": caught[1]}
+            if files := [path for path in self._wider_files(mutant) if passed.get(path) != self.hashes[path]]:
+                caught = _verdict(run_tests(files, copied=self.copied, timeout_s=3600, options=["-x"]))
+                if caught:
                     return {"by": caught[0], "why": caught[1]}
         finally:
             target.write_text(original, encoding="utf-8")
@@ -58,20 +62,26 @@ class Work:
         left = [[test for test in stage if passed.get(file_of(test)) != self.hashes[file_of(test)]] for stage in stages]
         return [stage for stage in left if stage]
 
-    def _runs(self, mutant: Mutant, passed: dict[str, str]) -> Iterator[Report]:
-        for tests in self._stages(mutant, passed):
-            slowest, total = max(self.reach.seconds[test] for test in tests), sum(self.reach.seconds[test] for test in tests)
-            # tests that hang have noticed something, too
-            options = ["-x", f"--timeout={60 + 10 * slowest:.0f}"]
-            files = sorted({file_of(test) for test in tests})
-            yield run_tests(files, copied=self.copied, tests=tests, timeout_s=240 + 10 * total, options=options)
-        if files := [path for path in self._wider_files(mutant) if passed.get(path) != self.hashes[path]]:
-            yield run_tests(files, copied=self.copied, timeout_s=3600, options=["-x"])
+    def _meet_stage(self, tests: list[str]) -> tuple[str, str] | None:
+        while tests:
+            caught = _verdict(self._run(tests, self.copied))
+            if caught is None or "Timeout" not in caught[1] or not self._run([caught[0]], SOURCES).failed:
+                return caught
+            tests = tests[tests.index(caught[0]) + 1 :]  # it is too slow without any change, too
+        return None
+
+    def _run(self, tests: list[str], copied: Path) -> Report:
+        slowest, total = max(self.reach.seconds[test] for test in tests), sum(self.reach.seconds[test] for test in tests)
+        # tests that hang have noticed something, too
+        options = ["-x", f"--timeout={120 + 10 * slowest:.0f}"]
+        files = sorted({file_of(test) for test in tests})
+        return run_tests(files, copied=copied, tests=tests, timeout_s=300 + 10 * total, options=options)
 
     def _wider_files(self, mutant: Mutant) -> list[str]:
-        """Those of the wider tests that name the mutant's module."""
+        """Those of the wider tests that name the mutant's module, or were asked for by their own name."""
         name = ".".join(mutant.path.relative_to(SOURCES).with_suffix("").parts)
-        return [str(path.relative_to(ROOT)) for path in self.wider if name in path.read_text(encoding="utf-8")]
+        wider = [str(path.relative_to(ROOT)) for path in list_files(self.wider)]
+        return [path for path in wider if path in self.wider or name in (ROOT / path).read_text(encoding="utf-8")]
 
 
 def _verdict(report: Report) -> tuple[str, str] | None:
@@ -90,7 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--package", default="registry", help="below src/lakebed; a module's name without .py works, too")
     parser.add_argument("--tests", nargs="+", default=["tests/registry"])
-    parser.add_argument("--wider", nargs="+", default=[], help="for what survives those: files below these that name the module")
+    parser.add_argument("--wider", nargs="+", default=[], help="for what survives: files, and folders for what there names the module")
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
@@ -107,12 +117,11 @@ def main() -> None:
     sample = [one for one in draw_sample(found, count=chosen.count, seed=chosen.seed) if chosen.only in where(one)]
     chosen.place.mkdir(mode=0o700, exist_ok=True)
     reach = record_reach(modules, chosen.tests, chosen.place / f"reach-{hash_of(modules)}.json")
-    wider = list_files(chosen.wider)
-    hashes = reach.files | {str(path.relative_to(ROOT)): hash_of([path]) for path in wider}
+    hashes = reach.files | {str(path.relative_to(ROOT)): hash_of([path]) for path in list_files(chosen.wider)}
     with tempfile.TemporaryDirectory(prefix="lakebed-mutants-") as directory:
         copied = Path(directory) / "src"
         shutil.copytree(SOURCES, copied, ignore=shutil.ignore_patterns("__pycache__"))
-        alive = meet_all(sample, Work(modules, reach, hashes, wider, chosen.at_first, copied), chosen.place / "results.json")
+        alive = meet_all(sample, Work(modules, reach, hashes, chosen.wider, chosen.at_first, copied), chosen.place / "results.json")
     print(f"{len(sample) - alive} of {len(sample)} were caught, out of {len(found)} that could be made")
     raise SystemExit(1 if alive else 0)
 

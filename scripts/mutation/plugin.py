@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from mutation.environment import REACHED, REPORT, SHARED, TESTS
 
 _seconds: dict[str, float] = {}
+_shared_seconds: dict[str, float] = {}
 _failed: dict[str, str] = {}
 _skipped: list[str] = []
 
@@ -30,14 +32,17 @@ def pytest_runtest_setup() -> None:
 
 
 @pytest.hookimpl(hookwrapper=True)
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Iterator[None]:
-    """What a shared fixture reaches is no merit of the test that happens to come first."""
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a shared fixture reaches is no merit of the test that happens to come first, and its time is that of all of them."""
     if fixturedef.scope == "function" or SHARED in os.environ:
         yield
         return
     os.environ[SHARED] = "yes"
     _forget_places()
+    began = time.monotonic()
     yield
+    file = request.node.nodeid.partition("::")[0]  # of a session's fixture none: every run makes it
+    _shared_seconds[file] = _shared_seconds.get(file, 0.0) + time.monotonic() - began
     del os.environ[SHARED]
     _forget_places()
 
@@ -51,7 +56,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    report = {"seconds": _seconds, "failed": _failed, "skipped": _skipped}
+    seconds = {test: alone + _shared_seconds.get(test.partition("::")[0], 0.0) for test, alone in _seconds.items()}
+    report = {"seconds": seconds, "failed": _failed, "skipped": _skipped}
     Path(os.environ[REPORT]).write_text(json.dumps(report), encoding="utf-8")
 
 

@@ -112,6 +112,14 @@ def test_a_query_survives_a_footer_row_that_is(lake: Lake, damage: str) -> None:
         load_footer(lake.registry, path)
 
 
+def test_a_footer_of_a_later_version_is_refused_with_those_that_are_known(lake: Lake) -> None:
+    (path,) = publish_files(lake, 1)
+    damage_version(lake, path)
+
+    with pytest.raises(FooterCorruptError, match="has format version 99, this program knows 1 to 2: upgrade Lakebed"):
+        load_footer(lake.registry, path)
+
+
 def test_switching_the_footer_table_off_changes_no_answer(lake: Lake) -> None:
     paths = publish_files(lake, 3)
     plain = FooterIndex(lake.registry, lake.storage, cache=FooterCache(), enabled=False)

@@ -103,6 +103,11 @@ def test_limits_on_silence_are_the_transactions_own_and_the_urls_are_kept(postgr
     assert "idle_in_transaction_s" not in catalog
 
 
+def test_a_limit_on_silence_of_zero_is_none(postgres: str) -> None:
+    with closing(open_registry(f"{postgres}&idle_in_transaction_s=0")) as registry, registry.write() as tx:
+        assert tx.query("SHOW idle_in_transaction_session_timeout") == [("0",)]
+
+
 @pytest.mark.parametrize("given", ["x", "-1", "nan", "inf", "1e9"])
 def test_a_limit_that_is_not_a_number_of_seconds_is_refused(postgres: str, given: str) -> None:
     with pytest.raises(InvalidValueError, match="idle_in_transaction_s"):

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_OPEN = """
+import sys
+from lakebed.registry.create import open_registry
+heartbeat = open_registry(sys.argv[1]).heartbeat
+write = heartbeat.renewing("an operation", lease_us=3_600_000_000)
+write.__enter__()
+while not heartbeat._wakes_at:
+    pass
+with heartbeat._changed:
+    pass  # its thread waits for the time of the first renewal
+"""
+
+
+def test_a_process_may_end_inside_an_open_write(url: str) -> None:
+    """The thread that renews the lease of a write that nobody ended must not keep the process alive."""
+    subprocess.run([sys.executable, "-c", _OPEN, url], check=True, timeout=120)
