@@ -60,6 +60,8 @@ def test_named_partitions_give_one_outcome_each_in_their_order(registry: Registr
 
     assert outcomes(done) == ["retired", "compatible", "not_found", "retired", "already_retired"]
     assert [o.partition_id for o in done.outcomes] == [second, visible, 7, first, second]
+    missing = done.outcomes[2]
+    assert (missing.num_rows, missing.file_count, missing.file_size) == (0, 0, 0)
     assert [p.partition_id for p in admin.list_partitions(registry)] == [visible]
 
 

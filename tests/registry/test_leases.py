@@ -182,6 +182,21 @@ def test_a_process_in_another_namespace_of_ids_keeps_its_lease_though_the_host_h
             acquire(registry, make_owner("updater"))
 
 
+_JUDGE = "import sys\nfrom lakebed.registry.processes import is_dead\nprint(is_dead(sys.argv[1]))"
+
+
+def test_a_living_process_of_which_proc_shows_nothing_counts_as_alive() -> None:
+    prefix = ("unshare", "--user", "--map-root-user", "--mount")
+    if shutil.which("unshare") is None or subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this system lets nobody make a namespace of mounts")
+    with named_process() as (pid, owner):
+        hidden = f'mount -t tmpfs none /proc/{pid} && exec "$@"'
+        command = [*prefix, "sh", "-c", hidden, "sh", sys.executable, "-c", _JUDGE, owner]
+        judged = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert judged.stdout == "False\n"
+
+
 @pytest.mark.parametrize("owner", ["{host}/999999999/updater", "{host}/999999999@5.4026531836.another-boot/updater", "{host}/x/updater"])
 def test_a_holder_of_which_nothing_is_proven_keeps_its_lease_until_it_expires(registry: Registry, owner: str) -> None:
     acquire(registry, owner.format(host=socket.gethostname()))
