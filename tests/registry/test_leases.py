@@ -182,19 +182,24 @@ def test_a_process_in_another_namespace_of_ids_keeps_its_lease_though_the_host_h
             acquire(registry, make_owner("updater"))
 
 
-_JUDGE = "import sys\nfrom lakebed.registry.processes import is_dead\nprint(is_dead(sys.argv[1]))"
-
-
-def test_a_living_process_of_which_proc_shows_nothing_counts_as_alive() -> None:
+def said_behind_a_mount(mount: str, program: str, *arguments: str) -> str:
+    """What a Python program prints where only it sees the mount: containers hide parts of /proc like this."""
     prefix = ("unshare", "--user", "--map-root-user", "--mount")
     if shutil.which("unshare") is None or subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this system lets nobody make a namespace of mounts")
-    with named_process() as (pid, owner):
-        hidden = f'mount -t tmpfs none /proc/{pid} && exec "$@"'
-        command = [*prefix, "sh", "-c", hidden, "sh", sys.executable, "-c", _JUDGE, owner]
-        judged = subprocess.run(command, capture_output=True, text=True, check=True)
+    command = [*prefix, "sh", "-c", f'mount {mount} && exec "$@"', "sh", sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
-    assert judged.stdout == "False\n"
+
+def test_a_living_process_of_which_proc_shows_nothing_counts_as_alive() -> None:
+    judge = "import sys\nfrom lakebed.registry.processes import is_dead\nprint(is_dead(sys.argv[1]))"
+    with named_process() as (pid, owner):
+        assert said_behind_a_mount(f"-t tmpfs none /proc/{pid}", judge, owner) == "False"
+
+
+def test_where_the_boot_is_hidden_no_system_is_named() -> None:
+    name = "from lakebed.registry.processes import make_owner\nprint(make_owner('updater'))"
+    assert "@" not in said_behind_a_mount("--bind /dev/null /proc/sys/kernel/random/boot_id", name)
 
 
 @pytest.mark.parametrize("owner", ["{host}/999999999/updater", "{host}/999999999@5.4026531836.another-boot/updater", "{host}/x/updater"])
