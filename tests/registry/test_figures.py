@@ -32,11 +32,11 @@ EMPTY = LakeFigures(
 IDLE = TableFigures(table=str(ORDERS), rows=0, files=0, size_bytes=0, small_files=0, groups_behind=0, waiting_s=0.0, degraded=False)
 
 
-def test_an_empty_lake_has_nothing_to_tell(registry: Registry) -> None:
+def test_an_empty_lake_is_all_zeros(registry: Registry) -> None:
     assert read_figures(registry) == EMPTY
 
 
-def test_each_table_tells_what_it_holds_and_how_long_its_oldest_file_waits(timed_registry: Registry, clock: FixedClock) -> None:
+def test_each_table_shows_what_it_holds_and_how_long_its_oldest_file_waits(timed_registry: Registry, clock: FixedClock) -> None:
     table = make_table(timed_registry)
     make_table(timed_registry, TableName("shop", "returns"))
     publish(timed_registry, table, fake_file(1), fake_file(2, size_bytes=LARGE))

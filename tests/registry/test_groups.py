@@ -23,7 +23,7 @@ from builders import (
     within,
 )
 from lakebed.core.errors import InvalidValueError
-from lakebed.registry.groups import list_files_at_group, plan_step, seal, set_committed_group
+from lakebed.registry.groups import draw_group, list_files_at_group, plan_step, seal, set_committed_group
 from lakebed.registry.lake_tables import require_table
 from lakebed.registry.listing import list_files, list_partitions
 from lakebed.registry.retire import retire_by_ids
@@ -120,6 +120,21 @@ def test_a_file_that_came_and_went_between_two_groups_is_in_neither_list(registr
 
     assert (step.added, step.removed) == ((), ())
     assert [f.id for f in plan_step(registry, table.table_id, since=1, until=2).removed] == [done.first_file_id]
+
+
+def test_a_step_is_a_rewrite_if_every_group_in_it_is_one(registry: Registry) -> None:
+    table, other = make_table(registry), make_table(registry, fresh_name())
+    for made in (table, other, other):
+        publish(registry, made, fake_file(1))
+        seal_pending(registry, made.name)
+
+    compacted = within(registry, lambda tx: draw_group(tx, tx.require(ORDERS), "compact"))
+    within(registry, lambda tx: tx.run("UPDATE table_files SET removed_group = :g WHERE table_id = 1", {"g": compacted}))
+
+    with registry.read() as reader:
+        assert plan_step(reader, table.table_id, since=1, until=compacted).is_rewrite
+        assert not plan_step(reader, table.table_id, since=0, until=compacted).is_rewrite
+        assert not plan_step(reader, other.table_id, since=1, until=2).is_rewrite
 
 
 def test_a_step_backwards_is_refused(registry: Registry) -> None:
