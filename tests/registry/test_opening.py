@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from builders import ORDERS, make_table
-from lakebed.core.errors import RegistryRefusedError
+from lakebed.core.errors import RegistryMissingError
 from lakebed.registry.create import open_registry
 from lakebed.registry.lake_tables import require_table
 
@@ -20,5 +20,5 @@ def test_a_registry_that_must_exist_is_opened(url: str) -> None:
 
 def test_a_registry_that_must_exist_is_not_created(empty_url: str) -> None:
     for _ in range(2):
-        with pytest.raises(RegistryRefusedError, match="there is no registry at"):
+        with pytest.raises(RegistryMissingError, match="there is no registry at"):
             open_registry(empty_url, create=False)
