@@ -3,6 +3,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 _OPEN = """
 import sys
 from lakebed.registry.create import open_registry
@@ -19,3 +21,17 @@ with heartbeat._changed:
 def test_a_process_may_end_inside_an_open_write(url: str) -> None:
     """The thread that renews the lease of a write that nobody ended must not keep the process alive."""
     subprocess.run([sys.executable, "-c", _OPEN, url], check=True, timeout=60)
+
+
+_END_AT_ONCE = """
+import sys
+from lakebed.registry.create import open_registry
+write = open_registry(sys.argv[1]).heartbeat.renewing("an operation", lease_us=3_600_000_000)
+write.__enter__()
+"""
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_a_process_may_end_just_after_it_opened_a_write(url: str, attempt: int) -> None:  # noqa: ARG001 - the same again
+    """Threads are frozen where they are when the interpreter ends, most times with the lock; the open write is closed after that."""
+    subprocess.run([sys.executable, "-c", _END_AT_ONCE, url], check=True, timeout=60)

@@ -42,8 +42,7 @@ class Heartbeat:
         try:
             yield
         finally:
-            with self._changed:
-                self._due.pop(op_id, None)
+            self._due.pop(op_id, None)  # without the lock: when the interpreter ends, our thread may be frozen while it holds it
 
     def stop(self) -> None:
         """Renew nothing any more; the thread has ended when this returns."""
@@ -73,11 +72,12 @@ class Heartbeat:
         """The writes to renew now; none of them when the thread has to end."""
         with self._changed:
             while self._due:
-                now = time.monotonic()
-                if due := [(op_id, lease_s) for op_id, (at, lease_s) in self._due.items() if at <= now]:
+                now, open_now = time.monotonic(), self._due.copy()
+                if due := [(op_id, lease_s) for op_id, (at, lease_s) in open_now.items() if at <= now]:
+                    # one that ended in this moment is renewed once more in vain, and forgotten
                     self._due.update({op_id: (now + lease_s / _RENEWALS_PER_LEASE, lease_s) for op_id, lease_s in due})
                     return due
-                self._wakes_at = min(at for at, _ in self._due.values())
+                self._wakes_at = min((at for at, _ in open_now.values()), default=now)
                 self._changed.wait(self._wakes_at - now)
             self._thread = None
             return []
