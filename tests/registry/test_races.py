@@ -236,12 +236,13 @@ def test_of_two_that_create_one_name_at_once_the_second_is_told_the_name(registr
     def overtake(_: str) -> None:
         make_table(registry)
 
-    steps = Steps(at=2, act=overtake)
+    # on SQLite, where one writes at a time, the last moment is before the transaction; on PostgreSQL it is inside
+    steps = Steps(at=1 if registry.dialect == "sqlite" else 2, act=overtake)
     with closing(Registry(SteppedBackend(open_backend(url), steps))) as slower:
         with pytest.raises(TableExistsError, match=r"shop\.orders exists already"):
             make_table(slower)
 
-        assert steps.done[:2] == [steps.done[0], "begin"]  # it had looked, and the name was free
+        assert steps.done[0] == "begin"
         assert require_table(slower, ORDERS) == require_table(registry, ORDERS)
     assert count(registry, "tables") == count(registry, "table_seq") == 1
 

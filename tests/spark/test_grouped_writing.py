@@ -78,6 +78,15 @@ def test_a_group_that_is_old_enough_is_rotated_though_nobody_writes(spark_lake: 
     assert spark_lake.check().clean
 
 
+def test_a_writer_that_was_given_no_row_has_no_thread(spark_lake: Lake) -> None:
+    make_orders(spark_lake)
+
+    writer = spark_lake.writer(ORDERS)
+
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("lakebed-writer")]
+    assert writer.close() is None
+
+
 def fail_in(writer: GroupedWriter, spark: SparkSession) -> None:
     with writer:
         writer.write(orders(spark, 0, 3))

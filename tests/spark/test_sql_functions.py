@@ -149,7 +149,7 @@ def test_a_function_refuses_to_act_on_another_lake_than_its_own(served: Lake, sp
 
     told = [ask(spark_lake.spark, question) for question in (RETIRE, "SELECT * FROM list_partitions()")]
 
-    assert [str(answer).partition(":")[0] for answer in told] == ["lakebed.core.errors.refused.WrongLakeError"] * 2
+    assert [str(answer).partition(":")[0] for answer in told] == ["lakebed.core.errors.opening.WrongLakeError"] * 2
     assert [logical_dump(lake.registry) for lake in (served, spark_lake)] == before
     assert spark_lake.sql(RETIRE).collect()[0]["outcome"] == "retired"  # answered in this process, on the lake that was asked
     assert logical_dump(served.registry) == before[0]
@@ -168,7 +168,7 @@ def test_a_connect_server_lists_and_retires_over_postgresql_for_a_client_that_kn
 
         assert told["knows_registry"] is False
         assert "cannot answer for this lake" in told["another"][0]
-        assert told["another"][1].startswith("lakebed.core.errors.refused.WrongLakeError: the registry postgresql://")
+        assert told["another"][1].startswith("lakebed.core.errors.opening.WrongLakeError: the registry postgresql://")
         require_story(told["answers"], lake)
         assert set(told["schemas"]) == {name for name in FUNCTIONS if name.startswith("list_")}
 

@@ -88,8 +88,7 @@ class GroupedWriter:
         self._group: _Group | None = None
         self._failure: Exception | None = None
         self._is_closed = False
-        self._timer = threading.Thread(target=self._watch, name=f"lakebed-writer-{self._name}", daemon=True)
-        self._timer.start()
+        self._timer: threading.Thread | None = None  # from the first group on
 
     def __enter__(self) -> Self:
         return self
@@ -146,6 +145,9 @@ class GroupedWriter:
             opened.__exit__(type(exc), exc, exc.__traceback__)
             raise
         self._group = _Group(opened, work, time.monotonic() + self._rotate_after)
+        if self._timer is None:
+            self._timer = threading.Thread(target=self._watch, name=f"lakebed-writer-{self._name}", daemon=True)
+            self._timer.start()
         return self._group
 
     def _write_into(self, group: _Group, df: DataFrame) -> None:
@@ -199,7 +201,7 @@ class GroupedWriter:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
-        if threading.current_thread() is not self._timer:
+        if self._timer is not None and threading.current_thread() is not self._timer:
             self._timer.join()
 
     def _require_open(self) -> None:
