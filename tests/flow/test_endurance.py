@@ -30,7 +30,6 @@ LIVE = 3  # partitions that a table keeps
 ROUNDS = 40  # the log of metadata files is full after twenty
 SOAK_S = float(os.environ.get("TEST_SOAK_S", "600"))
 EVERY_FIVE_SECONDS = "*/5 * * * * *"
-WAL_BYTES = 8 << 20  # two checkpoints' worth
 
 
 @contextmanager
@@ -137,5 +136,5 @@ def test_a_service_that_runs_for_long_stays_as_it_is(url: str, kind: str, tmp_pa
         assert late.memory_kb < early.memory_kb * 1.05
         assert late.descriptors <= early.descriptors + 2
         assert late.threads <= early.threads + 2
-        assert late.wal_bytes <= early.wal_bytes + WAL_BYTES
+        assert late.wal_bytes <= early.wal_bytes * 1.05
         assert lake.check().clean

@@ -38,7 +38,13 @@ if TYPE_CHECKING:
 CATALOG_NAME = "lakebed"  # rows are keyed by it: never rename
 _CREATE_LOCK = 7_521_904  # PostgreSQL: two processes must not create the tables at once
 _DISK_FULL = "53100"  # PostgreSQL's code
-_PRAGMAS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA mmap_size=0", "PRAGMA cell_size_check=ON")
+_PRAGMAS = (
+    "PRAGMA journal_mode=WAL",
+    "PRAGMA wal_autocheckpoint=250",  # 1 MB: a commit writes two pages
+    "PRAGMA synchronous=FULL",
+    "PRAGMA mmap_size=0",
+    "PRAGMA cell_size_check=ON",
+)
 _FENCE_TABLE = """CREATE TABLE IF NOT EXISTS lakebed_fence (table_namespace VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL,
 epoch BIGINT NOT NULL, PRIMARY KEY (table_namespace, table_name))"""
 _FENCE, _POINTERS = "lakebed_fence", "iceberg_tables"  # the fence is the last table that is made
