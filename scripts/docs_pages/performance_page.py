@@ -112,7 +112,8 @@ def _other(one: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _amount(one: dict[str, Any]) -> str:
-    return f"{one['work']} {one['rows']:,} rows" if "rows" in one else f"{one['work']} over {one['files']:,} files"
+    where = f", {one['database']}" if "database" in one else ""
+    return f"{one['work']} {one['rows']:,} rows{where}" if "rows" in one else f"{one['work']} over {one['files']:,} files"
 
 
 def _delivery(figures: list[dict[str, Any]]) -> list[str]:
@@ -233,8 +234,10 @@ _SECTIONS = (
     ("One to 32 writers", "curve", _compared),
     ("Retiring and cleaning", "retire", _compared),
     ("Inserts and reads through Spark", "pipeline", _pipeline),
+    ("Inserts into ten partitions through Spark", "parted", _pipeline),
     ("From a commit to a component", "astha", _delivery),
     ("Iceberg commits", "iceberg", _iceberg),
     ("From an insert to a snapshot", "service", _service),
+    ("Inserts that wait for their snapshot", "together", _service),
     ("Compaction", "compaction", _compaction),
 )

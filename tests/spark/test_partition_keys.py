@@ -89,7 +89,7 @@ def test_null_and_empty_are_different_keys_and_no_value_is_in_them(spark: SparkS
 
     keys = [row[KEY] for row in plan.add_to(df).collect()]
 
-    assert keys == ["n", "v", "v" + b"../../etc".hex()]
+    assert keys == ["n", "v", ("v" + b"../../etc".hex().upper())[::-1]]
     assert [plan.partition_path(f"{KEY}={key}") for key in keys] == ["s=__HIVE_DEFAULT_PARTITION__", "s=", "s=..%2F..%2Fetc"]
 
 

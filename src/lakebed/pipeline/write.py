@@ -26,7 +26,7 @@ from lakebed.pipeline.columns import needs_own_writer, quote, select_stored
 from lakebed.pipeline.faults import spark_translated
 from lakebed.pipeline.frames import is_remote_session
 from lakebed.pipeline.interrupts import interruptible
-from lakebed.pipeline.keys import KEY, KeyPlan, order_by_key, plan_key
+from lakebed.pipeline.keys import KEY, KeyPlan, gather_by_key, plan_key
 from lakebed.pipeline.projection import is_in_shape, select_physical
 from lakebed.pipeline.row_checks import require_times
 from lakebed.pipeline.shipping import ship
@@ -121,9 +121,11 @@ def prepare(df: DataFrame, table: LakeTable, key: KeyPlan, *, has_statistics: bo
 
 def arrange(written: DataFrame, table: LakeTable, key: KeyPlan) -> DataFrame:
     sort_by = [quote(_physical(table.schema, name)) for name in list_settings(table.metadata.sort_by)]
-    if key.transforms:
-        return order_by_key(key.add_to(written), sort_by)
-    return written.sortWithinPartitions(*sort_by) if sort_by else written
+    if not key.transforms:
+        return written.sortWithinPartitions(*sort_by) if sort_by else written
+    keyed = gather_by_key(key.add_to(written))
+    # Spark's own writer sorts by the key itself, and faster
+    return keyed.sortWithinPartitions(KEY, *sort_by) if sort_by or needs_own_writer(table.schema) else keyed
 
 
 def publish_files(  # noqa: PLR0913 - one call says all that becomes true
