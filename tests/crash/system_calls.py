@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from killing import FORKS
 
 if TYPE_CHECKING:
@@ -171,6 +172,18 @@ class Course:
 
 class UnwatchableError(Exception):
     """The system does not let a process watch another one's system calls."""
+
+
+def require_watchable() -> None:
+    """Skip the test where the system does not let it watch."""
+    try:
+        watch_process(_do_nothing, Watch())
+    except UnwatchableError as exc:
+        pytest.skip(str(exc))
+
+
+def _do_nothing(_: Reporter) -> None:
+    """Only to see whether it can be watched."""
 
 
 def watch_process(body: Body, watch: Watch, *, at: int = 0, fault: Fault = NO_FAULT, timeout_s: float = 120) -> Course:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import text
-from system_calls import FULL_ONCE, FULL_STAYS, IO_ONCE, IO_STAYS, UnwatchableError, Watch, watch_process
+from system_calls import FULL_ONCE, FULL_STAYS, IO_ONCE, IO_STAYS, Watch, require_watchable, watch_process
 
 from builders import ORDERS, fake_file, make_table, publish
 from lakebed.core.errors import LakebedError, OutcomeUnknownError
@@ -23,6 +23,7 @@ from lakebed.registry.runs import list_runs
 from lakebed.storage.connect import open_storage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from system_calls import Course, Fault, Reporter
@@ -32,32 +33,32 @@ if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
 
 
-def do_nothing(_: Reporter) -> None:
-    """Only to see whether it can be watched."""
-
-
 @pytest.fixture(scope="module", autouse=True)
 def watchable() -> None:
+    require_watchable()
+
+
+@contextmanager
+def dying(report: Reporter) -> Iterator[None]:
+    """Reports the error that ends the block, and ends the process with nothing closed."""
     try:
-        watch_process(do_nothing, Watch())
-    except UnwatchableError as exc:
-        pytest.skip(str(exc))
+        yield
+    except OutcomeUnknownError:
+        report("unknown")
+    except LakebedError as exc:
+        report(exc.code)
+    os._exit(0)
 
 
 def write_and_die(report: Reporter, *, url: str, name: TableName, as_administrator: bool) -> None:
     """Beside a connection that stays open, so that no close ever checkpoints."""
-    try:
+    with dying(report):
         registry = open_registry(url)
         with registry.read() as reader:
             reader.query("SELECT 1")
             write(registry, name, as_administrator=as_administrator)
             report("done")
             os._exit(0)
-    except OutcomeUnknownError:
-        report("unknown")
-    except LakebedError as exc:
-        report(exc.code)
-    os._exit(0)
 
 
 def write(registry: Registry, name: TableName, *, as_administrator: bool) -> None:
@@ -75,19 +76,13 @@ def administer(registry: Registry) -> None:
 
 
 def swap_and_die(report: Reporter, *, url: str, warehouse: str) -> None:
-    try:
-        with closing(open_registry(url)) as registry:
-            catalog = open_catalog(registry, open_storage(warehouse, create=False))
-            with catalog.engine.connect() as beside:
-                beside.execute(text("SELECT count(*) FROM lakebed_fence"))
-                epoch = catalog.raise_fence(ORDERS)
-                report("done" if catalog.swap(ORDERS, old=None, new="new.json", epoch=epoch) else "moved")
-                os._exit(0)
-    except OutcomeUnknownError:
-        report("unknown")
-    except LakebedError as exc:
-        report(exc.code)
-    os._exit(0)
+    with dying(report), closing(open_registry(url)) as registry:
+        catalog = open_catalog(registry, open_storage(warehouse, create=False))
+        with catalog.engine.connect() as beside:
+            beside.execute(text("SELECT count(*) FROM lakebed_fence"))
+            epoch = catalog.raise_fence(ORDERS)
+            report("done" if catalog.swap(ORDERS, old=None, new="new.json", epoch=epoch) else "moved")
+            os._exit(0)
 
 
 @pytest.mark.parametrize("fault", [IO_ONCE, FULL_ONCE], ids=lambda fault: fault.name)

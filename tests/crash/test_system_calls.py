@@ -12,22 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from system_calls import FULL_ONCE, FULL_STAYS, IO_ONCE, IO_STAYS, KILL, UnwatchableError, Watch, watch_process
+from system_calls import FULL_ONCE, FULL_STAYS, IO_ONCE, IO_STAYS, KILL, Watch, require_watchable, watch_process
 
 if TYPE_CHECKING:
     from system_calls import Fault, Reporter
 
 
-def do_nothing(_: Reporter) -> None:
-    """Only to see whether it can be watched."""
-
-
 @pytest.fixture(scope="module", autouse=True)
 def watchable() -> None:
-    try:
-        watch_process(do_nothing, Watch())
-    except UnwatchableError as exc:
-        pytest.skip(str(exc))
+    require_watchable()
 
 
 def write_bytes(report: Reporter, *, where: str) -> None:
