@@ -23,7 +23,7 @@ from lakebed.core.files import ColumnStatistics, Footer, NewFile
 from lakebed.core.names import TableName
 from lakebed.core.partitions import NewPartition
 from lakebed.core.rows import TableFiles
-from lakebed.core.types import Primitive
+from lakebed.core.schema.types import Primitive
 from lakebed.lake import Lake, connect
 from lakebed.parquet.cache import FooterCache, open_file
 from lakebed.parquet.capture import CapturedFile, capture

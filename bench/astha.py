@@ -36,8 +36,8 @@ from lakebed.core.ids import make_op_id
 from lakebed.core.names import TableName
 from lakebed.core.partitions import NewPartition
 from lakebed.core.rows import Row, TableFiles
-from lakebed.core.schema import Schema
-from lakebed.core.types import Field, Primitive
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, Primitive
 from lakebed.registry.create import open_registry
 from lakebed.registry.engine import Registry
 from lakebed.registry.journal import read_ends

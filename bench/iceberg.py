@@ -32,8 +32,8 @@ from lakebed.core.files import Footer, NewFile
 from lakebed.core.ids import make_op_id
 from lakebed.core.names import TableName
 from lakebed.core.partitions import NewPartition
-from lakebed.core.schema import Schema
-from lakebed.core.types import Field, Primitive
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, Primitive
 from lakebed.core.wishes import Wishes
 from lakebed.iceberg.catalog import LakeCatalog, open_catalog
 from lakebed.iceberg.committer import Committer

@@ -27,9 +27,9 @@ from lakebed.core.files import ColumnStatistics, Footer, NewFile
 from lakebed.core.ids import make_op_id
 from lakebed.core.names import TableName
 from lakebed.core.partitions import NewPartition
-from lakebed.core.schema import Schema
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, Primitive
 from lakebed.core.times import TimeRange
-from lakebed.core.types import Field, Primitive
 from lakebed.registry.create import open_registry
 from lakebed.registry.engine import Registry
 from lakebed.registry.groups import plan_step

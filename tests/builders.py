@@ -16,9 +16,9 @@ from lakebed.core.files import ColumnStatistics, Footer, NewFile
 from lakebed.core.ids import make_op_id
 from lakebed.core.names import TableName
 from lakebed.core.partitions import NewPartition
-from lakebed.core.schema import Schema
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, Primitive
 from lakebed.core.times import TimeRange
-from lakebed.core.types import Field, Primitive
 from lakebed.lake import Lake
 from lakebed.parquet.arrow_schema import to_arrow
 from lakebed.registry.create import open_backend

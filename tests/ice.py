@@ -15,9 +15,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable
 
 from builders import HOUR, LONG, ORDERS, START, TIMESTAMP, op_id, seal_pending, within, writing_path
-from lakebed.core.schema import Schema
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, Primitive
 from lakebed.core.times import TimeRange
-from lakebed.core.types import Field, Primitive
 from lakebed.iceberg.catalog import CATALOG_NAME, LakeCatalog, open_catalog
 from lakebed.iceberg.committer import Committer
 from lakebed.iceberg.locations import from_uri

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from builders import insert_hours, writing_path
 from lakebed.core.files import FileType, NewFile
-from lakebed.core.schema import Schema
-from lakebed.core.types import Field, Primitive
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, Primitive
 from lakebed.parquet.arrow_schema import to_arrow
 from lakebed.parquet.capture import capture
 from lakebed.registry.lake_tables import TableSpec, create_table, evolve_schema

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 
 from lakebed.core.names import TableName
-from lakebed.core.schema import Schema
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, List, Map, Primitive, Struct, Type
 from lakebed.core.times import MAX_MICROS, MIN_MICROS, TimeRange
-from lakebed.core.types import Field, List, Map, Primitive, Struct, Type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, TypeAlias, TypeGuard, Unpack
 import pyarrow as pa
 
 from lakebed import admin, writing
-from lakebed.core.ddl import parse_columns
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import TableName
-from lakebed.core.schema import Schema
+from lakebed.core.schema.ddl import parse_columns
+from lakebed.core.schema.schema import Schema
 from lakebed.core.times import Time, TimeRange
 from lakebed.parquet.arrow_schema import from_arrow
 from lakebed.registry.lake_tables import require_table

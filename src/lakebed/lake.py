@@ -9,8 +9,8 @@ from lakebed import admin, halves
 from lakebed.binding import on_halves, on_registry
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
-from lakebed.core.policies import Trigger
-from lakebed.core.secrets import strip_password
+from lakebed.core.redaction import strip_password
+from lakebed.core.tables.snapshots import Trigger
 from lakebed.opening import open_halves
 from lakebed.parquet.cache import FooterCache
 from lakebed.publishing import Embedded

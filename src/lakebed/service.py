@@ -15,7 +15,7 @@ from lakebed.components.metadata_orchestrator import MetadataOrchestrator
 from lakebed.components.snapshotter import Snapshotter
 from lakebed.core.errors import LakebedError
 from lakebed.core.events import Component
-from lakebed.core.secrets import Redactor
+from lakebed.core.redaction import Redactor
 from lakebed.core.tasks import DEFAULT_SCHEDULE
 from lakebed.iceberg.catalog import open_catalog
 from lakebed.iceberg.committer import Committer

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 from lakebed.core.errors import InvalidValueError
-from lakebed.core.secrets import hide_secrets, strip_password
+from lakebed.core.redaction import hide_secrets, strip_password
 from lakebed.core.suggestions import require_options, suggest
 from lakebed.core.tasks import DEFAULT_SCHEDULE, Task
 

@@ -14,7 +14,7 @@ from lakebed.core.errors import FileConflictError, InvalidValueError, LakebedErr
 from lakebed.core.files import Verify
 from lakebed.core.names import GLOBAL_INSTANCE
 from lakebed.core.partitions import NewPartition
-from lakebed.core.transforms import resolve_transforms
+from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.parquet.capture import CapturedFile, capture, capture_foreign
 from lakebed.parquet.inspect import Wanted
 from lakebed.parquet.preflight import find_obstacles, list_path_fields

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lakebed.adopting.hive_paths import infer_type, parse_value, read_path
 from lakebed.core.errors import AdoptionRefusedError, InvalidValueError
-from lakebed.core.types import Primitive
+from lakebed.core.schema.types import Primitive
 from lakebed.storage.partition_paths import NULL_TEXT, encode_partition_path
 from lakebed.testing import temporary_lake
 

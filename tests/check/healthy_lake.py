@@ -15,9 +15,9 @@ from lakebed.core.events import Component
 from lakebed.core.files import ColumnStatistics, FileType, Footer, NewFile
 from lakebed.core.names import TableName
 from lakebed.core.partitions import NewPartition
-from lakebed.core.schema import Schema
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, Primitive
 from lakebed.core.times import TimeRange
-from lakebed.core.types import Field, Primitive
 from lakebed.iceberg.catalog import open_catalog
 from lakebed.iceberg.committer import Committer
 from lakebed.registry.groups import seal

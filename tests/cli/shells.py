@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from builders import DAILY, HOUR, ORDERS, SCHEMA, make_table, write_partition
 from lakebed.cli.app import app
-from lakebed.core.view_sets import Definition
+from lakebed.core.tables.view_sets import Definition
 from lakebed.lake import Lake, connect
 from lakebed.registry.lake_tables import TableSpec, create_table, stage_version
 

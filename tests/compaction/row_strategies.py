@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from lakebed.core.schema import walk
-from lakebed.core.types import Field, List, Map, Primitive, Struct
+from lakebed.core.schema.schema import walk
+from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
 from lakebed.parquet.arrow_schema import to_arrow_nullable
 from strategies import schemas, values_of
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
 
-    from lakebed.core.schema import Schema
+    from lakebed.core.schema.schema import Schema
 
 
 def _is_storable(schema: Schema) -> bool:

@@ -13,8 +13,8 @@ from compaction_lakes import fill, insert_rows, live_paths, make_orders
 from builders import ORDERS, arrow_rows, writing_path
 from lakebed.compaction import CompactionOptions, compact, plan_compaction
 from lakebed.components.compactor import Compactor, CompactorOptions
-from lakebed.core.compaction import Reason
 from lakebed.core.errors import FileDamagedError
+from lakebed.core.tables.compaction import Reason
 from lakebed.parquet.row_reading import Reader, Source
 from lakebed.parquet.shaping import Shape
 from lakebed.registry.lake_tables import require_table

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.core.compaction import Budget, Reason, choose_small, count_outputs, leave, plan_groups, require_target
 from lakebed.core.errors import InvalidValueError
+from lakebed.core.tables.compaction import Budget, Reason, choose_small, count_outputs, leave, plan_groups, require_target
 
 
 @dataclass(frozen=True)

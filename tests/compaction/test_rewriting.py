@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from row_strategies import tables
 
 from lakebed.core.errors import FileChangedError, StorageFullError
-from lakebed.core.schema import Schema
-from lakebed.core.types import Field, Primitive
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, Primitive
 from lakebed.parquet.arrow_schema import from_arrow, to_arrow, to_arrow_nullable
 from lakebed.parquet.inspect import Wanted
 from lakebed.parquet.packing import choose_dictionaries

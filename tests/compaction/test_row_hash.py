@@ -15,7 +15,7 @@ from row_strategies import tables
 from lakebed.parquet.row_hash import MODULUS, RowSummer, sum_rows
 
 if TYPE_CHECKING:
-    from lakebed.core.schema import Schema
+    from lakebed.core.schema.schema import Schema
 
 NESTED = pa.schema(
     [

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.core.altering import AddColumn, Change, DropColumn, MakeOptional, RenameColumn, WidenColumn, alter, list_needed
 from lakebed.core.errors import SchemaRefusedError
-from lakebed.core.schema import Schema, list_obstacles, walk
-from lakebed.core.types import Field, List, Map, Primitive, Struct
+from lakebed.core.schema.altering import AddColumn, Change, DropColumn, MakeOptional, RenameColumn, WidenColumn, alter, list_needed
+from lakebed.core.schema.schema import Schema, list_obstacles, walk
+from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
 from strategies import schemas
 
 INT, LONG, STRING = Primitive(name="int"), Primitive(name="long"), Primitive(name="string")

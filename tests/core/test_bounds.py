@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lakebed.core.bounds import MAX_BOUND_BYTES, coordinate, encode, lower_bound, upper_bound
 from lakebed.core.errors import InvalidValueError
-from lakebed.core.types import Primitive
+from lakebed.core.schema.types import Primitive
 from strategies import primitives, unicode_text, values_of
 
 STRING, BINARY, DOUBLE = (Primitive.parse(name) for name in ("string", "binary", "double"))

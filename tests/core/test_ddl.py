@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.core.ddl import parse_columns
 from lakebed.core.errors import SchemaRefusedError
-from lakebed.core.schema import Schema
-from lakebed.core.types import Field, List, Map, Primitive, Struct
+from lakebed.core.schema.ddl import parse_columns
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
 
 T = "shop.orders"
 

@@ -8,9 +8,9 @@ import pytest
 
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import TableName
-from lakebed.core.schema import Schema
-from lakebed.core.types import Field, List, Map, Primitive, Struct
-from lakebed.core.view_sets import (
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
+from lakebed.core.tables.view_sets import (
     DAY_US,
     Definition,
     align_schema,

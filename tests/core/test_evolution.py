@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 
 from lakebed.core.errors import SchemaRefusedError
-from lakebed.core.evolution import evolve, require_fit
-from lakebed.core.schema import Schema, list_obstacles, walk
-from lakebed.core.types import Field, List, Map, Primitive, Struct, Type
+from lakebed.core.schema.evolution import evolve, require_fit
+from lakebed.core.schema.schema import Schema, list_obstacles, walk
+from lakebed.core.schema.types import Field, List, Map, Primitive, Struct, Type
 from strategies import schemas
 
 LONG, INT, TEXT = Primitive(name="long"), Primitive(name="int"), Primitive(name="string")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed.core.errors import InvalidValueError
-from lakebed.core.policies import (
+from lakebed.core.tables.snapshots import (
     KeptSnapshot,
     Pending,
     Retention,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.core.altering import AddColumn, Change, DropColumn, MakeOptional, RenameColumn, WidenColumn, alter
 from lakebed.core.errors import SchemaRefusedError
-from lakebed.core.restoring import list_clashes, list_lost_names, restore_fields
-from lakebed.core.schema import Schema, list_obstacles, walk
-from lakebed.core.types import Field, List, Map, Primitive, Struct
+from lakebed.core.schema.altering import AddColumn, Change, DropColumn, MakeOptional, RenameColumn, WidenColumn, alter
+from lakebed.core.schema.restoring import list_clashes, list_lost_names, restore_fields
+from lakebed.core.schema.schema import Schema, list_obstacles, walk
+from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
 
 INT, LONG, STRING = Primitive(name="int"), Primitive(name="long"), Primitive(name="string")
 FIRST = Schema(

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 
 from lakebed.core.errors import SchemaRefusedError
-from lakebed.core.schema import MAX_DEPTH, MAX_FIELDS, Schema, hash_schema, list_obstacles, walk
-from lakebed.core.types import Field, List, Map, Primitive, Struct, can_promote
+from lakebed.core.schema.schema import MAX_DEPTH, MAX_FIELDS, Schema, hash_schema, list_obstacles, walk
+from lakebed.core.schema.types import Field, List, Map, Primitive, Struct, can_promote
 from strategies import primitives, schemas
 
 if TYPE_CHECKING:
-    from lakebed.core.types import Type
+    from lakebed.core.schema.types import Type
 
 
 def column(field_id: int, name: str, kind: str | Type = "long", *, required: bool = False) -> Field:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lakebed.core import fingerprints
 from lakebed.core.errors import InvalidValueError
-from lakebed.core.slices import (
+from lakebed.core.tables.windows import (
     MAX_WINDOWS,
     Piece,
     State,

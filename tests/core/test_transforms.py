@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed.core.errors import InvalidValueError, SchemaRefusedError
-from lakebed.core.hashing import decimal_bytes, long_bytes, murmur3
-from lakebed.core.schema import Schema
-from lakebed.core.transforms import Transform, parse_transform, resolve_transforms
-from lakebed.core.types import Field, Primitive
+from lakebed.core.schema.murmur3 import decimal_bytes, long_bytes, murmur3
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.transforms import Transform, parse_transform, resolve_transforms
+from lakebed.core.schema.types import Field, Primitive
 from strategies import aware_datetimes
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from pages import PAGES, ROOT, list_blocks, list_commands, section
 
 from lakebed.astha.breaker import BreakerState
 from lakebed.core import errors
-from lakebed.core.compaction import Reason
 from lakebed.core.events import SUBSCRIPTIONS, Event, Operation, RegistryTable
-from lakebed.core.policies import Retention, SnapshotPolicy, Trigger
 from lakebed.core.results import list_columns
+from lakebed.core.tables.compaction import Reason
+from lakebed.core.tables.snapshots import Retention, SnapshotPolicy, Trigger
 from lakebed.core.tasks import Task
 from lakebed.lake import Lake
 from lakebed.monitoring.declarations import METRICS

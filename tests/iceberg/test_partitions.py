@@ -16,9 +16,9 @@ from pyiceberg.transforms import parse_transform as parse_iceberg_transform
 from builders import TIMESTAMP
 from ice import ROWS, IceLake
 from lakebed.core.errors import InvalidValueError
-from lakebed.core.schema import Schema
-from lakebed.core.transforms import resolve_transforms
-from lakebed.core.types import Field, Primitive
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.transforms import resolve_transforms
+from lakebed.core.schema.types import Field, Primitive
 from lakebed.iceberg.partitions import make_partitioning, parse_value
 from lakebed.iceberg.schemas import INSTANCE_COLUMN, INSTANCE_FIELD_ID, to_iceberg_type
 from lakebed.storage.partition_paths import encode_partition_path

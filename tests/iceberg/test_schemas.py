@@ -11,8 +11,8 @@ from hypothesis import assume, given
 
 from builders import ORDERS, insert_hours, promote, stage
 from ice import INT, ROWS, SHOP, STRING, IceLake, shop_rows, write_file
-from lakebed.core.schema import Schema, walk
-from lakebed.core.types import Field, List, Map, Primitive, Struct
+from lakebed.core.schema.schema import Schema, walk
+from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
 from lakebed.iceberg.metadata import NAME_MAPPING
 from lakebed.iceberg.schemas import find_last_column_id, name_mapping, to_iceberg
 from lakebed.registry.lake_tables import LakeTable, list_versions, require_table

@@ -8,7 +8,7 @@ import pytest
 
 from builders import ORDERS, within
 from lakebed.components.snapshotter import Snapshotter
-from lakebed.core.policies import Trigger
+from lakebed.core.tables.snapshots import Trigger
 from lakebed.iceberg.snapshots import create_iceberg_snapshot
 from lakebed.registry.lake_tables import set_properties
 from lakebed.registry.sealing import require_group, seal_table

@@ -15,7 +15,7 @@ from lakebed.core.errors import LakebedError
 from lakebed.core.events import SUBSCRIPTIONS, Component, Event, Operation, RegistryTable
 from lakebed.core.progress import progress_to
 from lakebed.core.rows import TableFiles, TableMetadata
-from lakebed.core.types import Field
+from lakebed.core.schema.types import Field
 from lakebed.registry.journal import read_changes
 from lakebed.registry.lake_tables import require_table
 

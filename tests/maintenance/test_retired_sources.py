@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from builders import DAILY, HOUR, ORDERS, SCHEMA, START, fake_file, make_table, micros_of, new_partition, operation
 from lakebed.core import fingerprints
 from lakebed.core.names import TableName
-from lakebed.core.slices import join_ranges
+from lakebed.core.tables.view_sets import Definition
+from lakebed.core.tables.windows import join_ranges
 from lakebed.core.times import TimeRange
-from lakebed.core.view_sets import Definition
 from lakebed.maintenance.retention import order_readers_first
 from lakebed.pipeline.slice_plans import plan_materialize
 from lakebed.registry.expired import read_expired

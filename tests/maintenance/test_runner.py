@@ -13,9 +13,9 @@ import pytest
 from builders import DAILY, HOUR, ORDERS, SCHEMA, make_table, new_partition, operation, write_partition
 from lakebed import admin
 from lakebed.core.errors import InvalidValueError, LeaseLostError, StorageUnavailableError
+from lakebed.core.tables.view_sets import Definition
 from lakebed.core.tasks import OFF, Task
 from lakebed.core.times import from_micros
-from lakebed.core.view_sets import Definition
 from lakebed.maintenance.reports import Report
 from lakebed.maintenance.runner import REQUESTED, Runner
 from lakebed.maintenance.schedule import make_schedule

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakebed.core.secrets import HIDDEN, Redactor, find_passwords, hide_secrets
+from lakebed.core.redaction import HIDDEN, Redactor, find_passwords, hide_secrets
 from lakebed.monitoring.logs import make_redactor, set_up_logs, take_down_logs
 from lakebed.settings import load_settings
 

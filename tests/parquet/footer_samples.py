@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 from footer_trees import KEY_VALUES, Tree, decode, drop, encode
 from thrift.Thrift import TType
 
-from lakebed.core.schema import Schema
-from lakebed.core.types import Field, Primitive
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, Primitive
 
 LONG, STRING = Primitive(name="long"), Primitive(name="string")
 

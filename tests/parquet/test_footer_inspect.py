@@ -12,12 +12,12 @@ from hostile_footers import corpus
 
 from lakebed.core.bounds import lower_bound
 from lakebed.core.errors import FooterCorruptError, FooterRowsError
+from lakebed.core.schema.types import Primitive
 from lakebed.core.times import to_micros
-from lakebed.core.types import Primitive
 from lakebed.parquet.inspect import ParseLimits, Wanted, inspect, is_in_old_calendar, parse
 
 if TYPE_CHECKING:
-    from lakebed.core.schema import Schema
+    from lakebed.core.schema.schema import Schema
 
 
 def test_an_inspection_holds_all_that_the_registry_keeps() -> None:

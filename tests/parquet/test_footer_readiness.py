@@ -10,8 +10,8 @@ from footer_samples import LONG, STRING, meta_of, one_column, people, people_sch
 from footer_trees import decode, encode, get, replace
 from thrift.Thrift import TType
 
-from lakebed.core.schema import Schema
-from lakebed.core.types import Field, List, Map, Primitive, Struct, Type
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, List, Map, Primitive, Struct, Type
 from lakebed.parquet.framing import frame
 from lakebed.parquet.inspect import parse
 from lakebed.parquet.readiness import list_problems

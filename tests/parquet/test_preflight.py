@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from lakebed.core.bounds import encode, lower_bound, upper_bound
 from lakebed.core.errors import NotIcebergReadyError, RefusedError, SchemaRefusedError
 from lakebed.core.files import ColumnStatistics
-from lakebed.core.schema import Schema
-from lakebed.core.transforms import resolve_transforms
-from lakebed.core.types import Field, Primitive
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.transforms import resolve_transforms
+from lakebed.core.schema.types import Field, Primitive
 from lakebed.parquet.arrow_schema import to_arrow
 from lakebed.parquet.partition_values import decode_bound, find_partition_path
 from lakebed.parquet.preflight import FileVerdict, check_files

@@ -12,10 +12,10 @@ from pyiceberg.table import StaticTable
 from builders import DAILY, ORDERS, SCHEMA, count, fake_file, logical_dump, make_table, make_view, publish, write_partition
 from ice import ROWS, SHOP, IceLake
 from lakebed.admin import add_column, alter_table, drop_column, make_column_optional, rename_column, widen_column
-from lakebed.core.altering import AddColumn, Change, DropColumn, RenameColumn, WidenColumn
 from lakebed.core.errors import InvalidValueError, SchemaRefusedError, TableNotFoundError
-from lakebed.core.schema import Schema
-from lakebed.core.types import Field, Primitive
+from lakebed.core.schema.altering import AddColumn, Change, DropColumn, RenameColumn, WidenColumn
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, Primitive
 from lakebed.registry.lake_tables import TableSpec, create_table, list_versions, require_table
 from lakebed.registry.runs import list_runs
 from lakebed.registry.snapshots import list_snapshots

@@ -11,7 +11,7 @@ from builders import ORDERS, fake_file, make_table, publish, seal_pending, withi
 from lakebed.core.errors import BackPressureError, ForeignCommitError
 from lakebed.core.events import Component
 from lakebed.core.names import TableName
-from lakebed.core.policies import BackPressure
+from lakebed.core.tables.snapshots import BackPressure
 from lakebed.registry.deliveries import Drop, save_progress
 from lakebed.registry.foreign import clear_stop, record_stop
 from lakebed.registry.groups import set_committed_group

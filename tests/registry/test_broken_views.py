@@ -9,9 +9,9 @@ import pytest
 from builders import DAILY, ORDERS, SCHEMA, make_table
 from lakebed.admin.view_columns import list_broken_views
 from lakebed.core.names import TableName
-from lakebed.core.schema import Schema
-from lakebed.core.types import Field, Primitive
-from lakebed.core.view_sets import Definition
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, Primitive
+from lakebed.core.tables.view_sets import Definition
 from lakebed.registry.lake_tables import TableSpec, create_table
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from builders import (
 )
 from lakebed.core.errors import InvalidValueError, SchemaRefusedError, TableExistsError, TableNotFoundError
 from lakebed.core.names import TableName
-from lakebed.core.schema import Schema
-from lakebed.core.types import Field, Primitive
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, Primitive
 from lakebed.registry.groups import list_files_at_group
 from lakebed.registry.lake_tables import (
     TableSpec,

@@ -31,8 +31,8 @@ from builders import (
 from lakebed.core import bounds
 from lakebed.core.errors import InvalidValueError, TableNotFoundError
 from lakebed.core.files import ColumnStatistics
-from lakebed.core.schema import Schema
-from lakebed.core.types import Field, Primitive
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, Primitive
 from lakebed.registry.journal import read_ends
 from lakebed.registry.lake_tables import TableSpec, create_table
 from lakebed.registry.plans import ColumnRange, find_number_at, plan_files, read_plan

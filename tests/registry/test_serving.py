@@ -9,9 +9,9 @@ import pytest
 
 from builders import DAILY, ORDERS, fake_file, grow_schema, make_table, make_view, promote, publish, seal_pending, stage, within
 from lakebed.core.errors import InvalidValueError
-from lakebed.core.schema import Schema
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, Primitive
 from lakebed.core.times import from_micros
-from lakebed.core.types import Field, Primitive
 from lakebed.registry.lake_tables import LakeTable, evolve_schema, list_versions, require_table
 from lakebed.registry.migrate import _engine
 from lakebed.registry.migrations.serving_backfill import backfill_serving

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from builders import HOUR, fake_file, fresh_name, make_table, operation, within
 from lakebed.core import fingerprints
 from lakebed.core.partitions import NewPartition
-from lakebed.core.slices import Piece, State, Window, find_runs, judge, list_windows, span
-from lakebed.core.view_sets import DAY_US, Definition
+from lakebed.core.tables.view_sets import DAY_US, Definition
+from lakebed.core.tables.windows import Piece, State, Window, find_runs, judge, list_windows, span
 from lakebed.registry.create import open_registry
 from lakebed.registry.lake_tables import LakeTable, TableSpec, create_table
 from lakebed.registry.publish import publish_partition

@@ -8,7 +8,7 @@ import pytest
 
 from builders import DAILY, HOUR, ORDERS, SCHEMA, make_table, promote, stage
 from lakebed.core.errors import DefinitionRefusedError, TableNotFoundError
-from lakebed.core.view_sets import Definition
+from lakebed.core.tables.view_sets import Definition
 from lakebed.registry.lake_tables import TableSpec, create_table
 from lakebed.registry.view_sets import ViewSet, read_newest, read_view
 

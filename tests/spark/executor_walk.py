@@ -18,8 +18,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from lakebed.compaction import compact
 from lakebed.core.errors import SessionRefusedError
-from lakebed.core.transforms import parse_transform
-from lakebed.core.types import Primitive
+from lakebed.core.schema.transforms import parse_transform
+from lakebed.core.schema.types import Primitive
 from lakebed.lake import Lake, connect
 from lakebed.pipeline.merge import engines_of
 from lakebed.storage.partition_paths import encode_partition_path

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812
 
 from lakebed.core.names import TableName
-from lakebed.core.schema import Schema
+from lakebed.core.schema.schema import Schema
 from lakebed.lake import connect
 from lakebed.registry.lake_tables import evolve_schema
 

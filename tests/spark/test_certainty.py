@@ -12,8 +12,8 @@ from builders import LONG, fresh_name, op_id, publish
 from lakebed.core import bounds
 from lakebed.core.files import ColumnStatistics, Footer, NewFile
 from lakebed.core.predicates import Zone
-from lakebed.core.schema import Schema
-from lakebed.core.types import Field, Primitive
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, Primitive
 from lakebed.pipeline.certainty import find_proven, list_proofs
 from lakebed.pipeline.filters import find_filter
 from lakebed.pipeline.read import Ask, question_of

@@ -13,7 +13,7 @@ from pyiceberg.table import StaticTable
 
 from builders import logical_dump, make_view, within
 from lakebed.core.errors import InvalidValueError, SparkRefusedError, TooManyPartitionsError, VictimsChangedError
-from lakebed.core.schema import Schema
+from lakebed.core.schema.schema import Schema
 from lakebed.pipeline.delete import delete
 from lakebed.pipeline.insert import schema_like
 from lakebed.registry.lake_tables import evolve_schema

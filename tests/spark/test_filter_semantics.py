@@ -11,8 +11,8 @@ import pytest
 
 from lakebed.core import bounds
 from lakebed.core.predicates import Zone
-from lakebed.core.schema import Schema
-from lakebed.core.types import Field, Primitive
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, Primitive
 from lakebed.pipeline.columns import to_spark
 from lakebed.pipeline.filters import find_filter
 

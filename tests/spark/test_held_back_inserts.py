@@ -10,7 +10,7 @@ from insert_lakes import ORDERS, files_in, make_orders, orders
 from builders import ORDERS as NAME
 from builders import count, seal_pending, within, write_partition
 from lakebed.core.errors import BackPressureError
-from lakebed.core.policies import BackPressure
+from lakebed.core.tables.snapshots import BackPressure
 from lakebed.pipeline.json_files import register_json_files
 from lakebed.pipeline.writer import GroupedWriter
 from lakebed.registry.groups import set_committed_group

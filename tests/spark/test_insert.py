@@ -19,8 +19,8 @@ from lakebed.core.errors import (
     TableNotFoundError,
     VictimsChangedError,
 )
-from lakebed.core.schema import Schema
-from lakebed.core.types import Field, Primitive
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, Primitive
 from lakebed.pipeline.insert import insert, schema_like
 from lakebed.pipeline.write import staging, write_frame
 from lakebed.registry.lake_tables import evolve_schema

@@ -13,7 +13,7 @@ from builders import grow_schema, logical_dump, within
 from lakebed.core import fingerprints
 from lakebed.core.errors import InvalidValueError, RewriteMismatchError, TableNotFoundError
 from lakebed.core.names import TableName
-from lakebed.core.schema import Schema
+from lakebed.core.schema.schema import Schema
 from lakebed.pipeline.columns import from_spark
 from lakebed.pipeline.insert import insert
 from lakebed.pipeline.json_files import insert_json

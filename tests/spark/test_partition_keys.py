@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from lakebed.core.errors import CorruptionError
-from lakebed.core.hashing import C1, C2
-from lakebed.core.types import Primitive
+from lakebed.core.schema.murmur3 import C1, C2
+from lakebed.core.schema.types import Primitive
 from lakebed.pipeline.columns import from_spark
 from lakebed.pipeline.keys import KEY, plan_key
 from lakebed.storage.partition_paths import encode_partition_path

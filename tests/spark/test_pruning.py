@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from builders import fresh_name
 from lakebed.core.predicates import Zone
-from lakebed.core.schema import Schema
-from lakebed.core.transforms import resolve_transforms
-from lakebed.core.types import Field, Primitive
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.transforms import resolve_transforms
+from lakebed.core.schema.types import Field, Primitive
 from lakebed.pipeline.context import Context
 from lakebed.pipeline.filters import Filter, find_filter, prune_paths
 from lakebed.pipeline.read import Ask, plan_all, plan_one

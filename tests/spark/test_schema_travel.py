@@ -12,9 +12,9 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from ice import duck
-from lakebed.core.altering import AddColumn, Change, DropColumn, RenameColumn, WidenColumn
 from lakebed.core.errors import RollbackRefusedError, SchemaRefusedError
-from lakebed.core.types import Primitive
+from lakebed.core.schema.altering import AddColumn, Change, DropColumn, RenameColumn, WidenColumn
+from lakebed.core.schema.types import Primitive
 from lakebed.lake import connect
 from lakebed.registry.snapshots import list_snapshots
 

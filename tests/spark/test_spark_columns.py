@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from pyspark.sql import types as T  # noqa: N812
 
 from lakebed.core.errors import SchemaRefusedError
-from lakebed.core.schema import Schema, walk
-from lakebed.core.types import Primitive
+from lakebed.core.schema.schema import Schema, walk
+from lakebed.core.schema.types import Primitive
 from lakebed.pipeline.columns import from_spark, to_spark
 from strategies import schemas
 

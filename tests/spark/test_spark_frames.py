@@ -12,8 +12,8 @@ import pytest
 
 from builders import ORDERS
 from lakebed.core.errors import FileChangedError, PathRefusedError, StorageUnavailableError
-from lakebed.core.schema import Schema
-from lakebed.core.types import Field, List, Primitive, Struct
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, List, Primitive, Struct
 from lakebed.lake import connect
 from lakebed.pipeline.frames import frame_of, spark_paths
 from lakebed.pipeline.read import read

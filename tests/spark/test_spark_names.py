@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql.types import StructType
 
 from builders import SCHEMA
-from lakebed.core.ddl import parse_columns
 from lakebed.core.errors import DefinitionRefusedError, LakebedError, TableNotFoundError
 from lakebed.core.names import TableName
+from lakebed.core.schema.ddl import parse_columns
 from lakebed.pipeline.columns import from_spark
 from lakebed.registry.lake_tables import TableSpec, add_table
 

@@ -18,9 +18,9 @@ from lakebed.core.errors import (
     TableNotFoundError,
 )
 from lakebed.core.names import TableName
-from lakebed.core.schema import Schema
-from lakebed.core.types import Field, Primitive
-from lakebed.core.view_sets import Definition
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, Primitive
+from lakebed.core.tables.view_sets import Definition
 from lakebed.pipeline.explain import explain_read
 from lakebed.pipeline.read import read
 from lakebed.pipeline.sql import sql

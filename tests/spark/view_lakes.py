@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 
 from builders import writing_path
 from lakebed.core.names import TableName
-from lakebed.core.schema import Schema
-from lakebed.core.types import Field, Primitive
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, Primitive
 from lakebed.parquet.arrow_schema import to_arrow
 from lakebed.pipeline.combine import combine_partials
 from lakebed.pipeline.frames import frame_of

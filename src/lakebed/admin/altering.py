@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakebed.admin.actors import find_actor
-from lakebed.core.altering import AddColumn, Change, DropColumn, MakeOptional, RenameColumn, WidenColumn, alter
 from lakebed.core.errors import InvalidValueError, SchemaRefusedError
-from lakebed.core.schema import Schema
-from lakebed.core.types import List, Map, Primitive, Struct, Type
+from lakebed.core.schema.altering import AddColumn, Change, DropColumn, MakeOptional, RenameColumn, WidenColumn, alter
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import List, Map, Primitive, Struct, Type
 from lakebed.parquet.arrow_schema import from_arrow
 from lakebed.registry.lake_tables import evolve_schema, list_versions, read_table, require_evolvable
 from lakebed.registry.runs import add_run, finish_run

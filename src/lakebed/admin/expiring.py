@@ -10,10 +10,10 @@ from lakebed.admin.actors import find_actor
 from lakebed.admin.snapshots import SnapshotRow, list_snapshots
 from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError
 from lakebed.core.names import TableName
-from lakebed.core.policies import KeptSnapshot, parse_retention, plan_expiry
 from lakebed.core.results import Rows
+from lakebed.core.tables.snapshots import KeptSnapshot, parse_retention, plan_expiry
+from lakebed.core.tables.view_sets import read_age
 from lakebed.core.times import from_micros, to_micros
-from lakebed.core.view_sets import read_age
 from lakebed.core.wishes import parse_wishes
 from lakebed.registry.foreign import FOREIGN, read_refs
 from lakebed.registry.lake_tables import require_table

@@ -13,8 +13,8 @@ from lakebed.core.errors import InvalidValueError, PartitionNotFoundError, Parti
 from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
 from lakebed.core.results import Rows
 from lakebed.core.suggestions import require_options
+from lakebed.core.tables.view_sets import read_age
 from lakebed.core.times import MICROSECOND, MIN_MICROS, Time, TimeRange, show, to_micros
-from lakebed.core.view_sets import read_age
 from lakebed.registry.incompatible import list_incompatible
 from lakebed.registry.lake_tables import require_table
 from lakebed.registry.listing import PartitionFilter, find_existing_range, find_partitions

@@ -10,8 +10,8 @@ from lakebed.admin.actors import find_actor
 from lakebed.admin.view_columns import list_broken_views
 from lakebed.core.errors import InvalidValueError, RollbackRefusedError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
-from lakebed.core.restoring import list_clashes, restore_fields
-from lakebed.core.schema import Schema
+from lakebed.core.schema.restoring import list_clashes, restore_fields
+from lakebed.core.schema.schema import Schema
 from lakebed.core.times import TimeRange
 from lakebed.parquet.capture import capture
 from lakebed.registry.administrators import require_allowed

@@ -11,7 +11,7 @@ from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError, TagNot
 from lakebed.core.names import TableName, require_name
 from lakebed.core.results import Rows
 from lakebed.core.suggestions import list_near
-from lakebed.core.table_settings import FREE, TableSettings, list_free, read_free_properties, read_settings
+from lakebed.core.tables.settings import FREE, TableSettings, list_free, read_free_properties, read_settings
 from lakebed.core.times import from_micros
 from lakebed.core.wishes import parse_wishes
 from lakebed.registry.foreign import read_refs

@@ -12,8 +12,8 @@ from lakebed.admin.actors import find_actor
 from lakebed.core.errors import InvalidValueError, RegistryBehindError
 from lakebed.core.orphans import Needed, Orphan, SkippedTable
 from lakebed.core.results import Rows
+from lakebed.core.tables.view_sets import read_age
 from lakebed.core.times import from_micros
-from lakebed.core.view_sets import read_age
 from lakebed.registry.lake_tables import list_all_tables
 from lakebed.registry.left_out import find_left_out
 from lakebed.registry.orphans import give_up_operations, list_unknown, list_unknown_operations

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakebed.core.restoring import list_lost_names
+from lakebed.core.schema.restoring import list_lost_names
 from lakebed.registry.view_sets import list_all_definitions
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from lakebed.core.names import TableName
-    from lakebed.core.schema import Schema
-    from lakebed.core.view_sets import Definition
+    from lakebed.core.schema.schema import Schema
+    from lakebed.core.tables.view_sets import Definition
     from lakebed.registry.lake_tables import LakeTable
     from lakebed.registry.transaction import Reader
 

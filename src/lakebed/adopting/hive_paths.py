@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from lakebed.core.errors import InvalidValueError
-from lakebed.core.types import Primitive
+from lakebed.core.schema.types import Primitive
 from lakebed.storage.partition_paths import NULL_TEXT
 
 if TYPE_CHECKING:

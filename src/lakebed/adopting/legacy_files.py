@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lakebed.adopting.legacy_plan import PlannedPartition
     from lakebed.adopting.legacy_source import LegacyFooter, LegacyPartition
-    from lakebed.core.schema import Schema
+    from lakebed.core.schema.schema import Schema
     from lakebed.parquet.inspect import Inspection, Wanted
     from lakebed.storage.access import Storage
 

@@ -19,8 +19,8 @@ from lakebed.adopting.legacy_source import open_legacy
 from lakebed.adopting.places import find_root, open_place
 from lakebed.core.errors import FileMissingError, InvalidValueError, LakebedError, NotAFileError, PathRefusedError, TableExistsError
 from lakebed.core.results import Rows
-from lakebed.core.schema import Schema
-from lakebed.core.table_settings import LEGACY
+from lakebed.core.schema.schema import Schema
+from lakebed.core.tables.settings import LEGACY
 from lakebed.parquet.discovery import Discovery
 from lakebed.parquet.inspect import Wanted
 from lakebed.parquet.isolation import ForeignFile

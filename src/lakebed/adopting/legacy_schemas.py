@@ -6,8 +6,8 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from lakebed.core.schema import Schema, walk
-from lakebed.core.types import Field, List, Map, Primitive, Struct, Type
+from lakebed.core.schema.schema import Schema, walk
+from lakebed.core.schema.types import Field, List, Map, Primitive, Struct, Type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

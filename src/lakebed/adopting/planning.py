@@ -14,11 +14,11 @@ from lakebed.adopting.results import COPY, EMPTY, IN_PLACE, KNOWN, LINK, REFUSED
 from lakebed.adopting.schemas import IGNORE, Columns, ids_disagree, merge_columns
 from lakebed.adopting.walking import walk_directory
 from lakebed.core.errors import InvalidValueError, LakebedError, SchemaRefusedError
-from lakebed.core.evolution import evolve
 from lakebed.core.files import Verify
-from lakebed.core.schema import Schema
-from lakebed.core.transforms import parse_transform
-from lakebed.core.types import Primitive
+from lakebed.core.schema.evolution import evolve
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.transforms import parse_transform
+from lakebed.core.schema.types import Primitive
 from lakebed.parquet.discovery import Discovered, Discovery
 from lakebed.parquet.isolation import ForeignFile
 from lakebed.parquet.preflight import check_files

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from lakebed.adopting.hive_paths import infer_type
 from lakebed.core.errors import SchemaRefusedError
-from lakebed.core.evolution import evolve, show_type
-from lakebed.core.schema import Schema, walk
-from lakebed.core.types import Field, Primitive
+from lakebed.core.schema.evolution import evolve, show_type
+from lakebed.core.schema.schema import Schema, walk
+from lakebed.core.schema.types import Field, Primitive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from lakebed.check.scan import Pass, Rule
 from lakebed.core.errors import LakebedError, LimitExceededError, UnavailableError, UnreadableFileError
 from lakebed.core.files import Verify
-from lakebed.core.schema import Schema
-from lakebed.core.types import Field, Primitive
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, Primitive
 from lakebed.parquet.inspect import Wanted
 from lakebed.parquet.isolation import ForeignFile, Inspector
 from lakebed.parquet.tail import read_tail

@@ -24,7 +24,7 @@ from lakebed.cli.terminal import (
     print_table,
     showing,
 )
-from lakebed.core.table_settings import INTERNAL
+from lakebed.core.tables.settings import INTERNAL
 
 if TYPE_CHECKING:
     from lakebed.admin import Drop

@@ -12,7 +12,6 @@ from lakebed.compaction.damage import DamagedFile, find_damaged
 from lakebed.compaction.engines import Engines, LocalEngine
 from lakebed.compaction.planning import CompactionOptions, CompactionPlan, RunPlan, plan_compaction
 from lakebed.compaction.swapping import SwappedRun, never, swap
-from lakebed.core.compaction import GroupRow, Reason
 from lakebed.core.errors import (
     ConflictError,
     CorruptionError,
@@ -23,6 +22,7 @@ from lakebed.core.errors import (
 )
 from lakebed.core.names import TableName
 from lakebed.core.results import Rows
+from lakebed.core.tables.compaction import GroupRow, Reason
 from lakebed.registry.open_runs import OpenRun, keeping_run
 from lakebed.registry.processes import make_owner
 from lakebed.registry.small_files import COMPACT, close_dead_runs

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from lakebed.compaction.planning import LOCAL_BYTES, sort_columns
-from lakebed.core.transforms import resolve_transforms
-from lakebed.core.types import Primitive
+from lakebed.core.schema.transforms import resolve_transforms
+from lakebed.core.schema.types import Primitive
 from lakebed.parquet.rewriting import Recipe, rewrite_files
 from lakebed.parquet.row_reading import RowSum, Source
 from lakebed.parquet.shaping import Shape

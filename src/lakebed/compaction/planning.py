@@ -7,7 +7,11 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
-from lakebed.core.compaction import (
+from lakebed.core.names import TableName, require_instance
+from lakebed.core.partitions import Slice
+from lakebed.core.results import Rows
+from lakebed.core.schema.types import Primitive
+from lakebed.core.tables.compaction import (
     TARGET_BYTES,
     Budget,
     Group,
@@ -19,13 +23,9 @@ from lakebed.core.compaction import (
     plan_groups,
     require_target,
 )
-from lakebed.core.names import TableName, require_instance
-from lakebed.core.partitions import Slice
-from lakebed.core.results import Rows
-from lakebed.core.slices import find_runs, span
+from lakebed.core.tables.view_sets import find_definition
+from lakebed.core.tables.windows import find_runs, span
 from lakebed.core.times import from_micros
-from lakebed.core.types import Primitive
-from lakebed.core.view_sets import find_definition
 from lakebed.registry.lake_tables import READABLE, list_versions
 from lakebed.registry.small_files import list_updated
 from lakebed.registry.table_names import resolve_name
@@ -34,8 +34,8 @@ from lakebed.registry.view_sets import list_instances, list_live_files, list_pie
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from lakebed.core.schema import Schema
-    from lakebed.core.slices import Piece
+    from lakebed.core.schema.schema import Schema
+    from lakebed.core.tables.windows import Piece
     from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import LakeTable
     from lakebed.registry.transaction import Reader

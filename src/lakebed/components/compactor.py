@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
 from lakebed.compaction import CompactionOptions, CompactionResult, Control, Engines, LocalEngine, compact
-from lakebed.core.compaction import TARGET_BYTES, Reason
 from lakebed.core.errors import InvalidValueError, LakebedError, UnavailableError
 from lakebed.core.events import SUBSCRIPTIONS, Component, Operation
 from lakebed.core.names import TableName
 from lakebed.core.rows import TableFiles, TableStats
+from lakebed.core.tables.compaction import TARGET_BYTES, Reason
 from lakebed.registry.processes import make_owner
 from lakebed.registry.sealing import read_mark
 from lakebed.registry.small_files import count_small_files, find_name, has_json

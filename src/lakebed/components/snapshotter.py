@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
 from lakebed.core.events import SUBSCRIPTIONS, Component, Operation
-from lakebed.core.policies import (
+from lakebed.core.rows import TableFiles, TableMetadata, TableSnapshots
+from lakebed.core.tables.snapshots import (
     KeptSnapshot,
     Pending,
     Retention,
@@ -19,7 +20,6 @@ from lakebed.core.policies import (
     parse_snapshot_policy,
     plan_expiry,
 )
-from lakebed.core.rows import TableFiles, TableMetadata, TableSnapshots
 from lakebed.core.times import to_micros
 from lakebed.core.wishes import Wishes, parse_wishes
 from lakebed.registry.foreign import FOREIGN, read_refs

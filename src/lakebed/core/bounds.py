@@ -17,7 +17,7 @@ from lakebed.core.errors import InvalidValueError
 from lakebed.core.times import EPOCH, MICROSECOND
 
 if TYPE_CHECKING:
-    from lakebed.core.types import Primitive
+    from lakebed.core.schema.types import Primitive
 
 MAX_BOUND_BYTES = 64
 _SIGN_64 = 1 << 63

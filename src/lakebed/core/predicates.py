@@ -18,7 +18,7 @@ from lakebed.core.times import EPOCH, MICROSECOND
 
 if TYPE_CHECKING:
     from lakebed.core.bounds import Value
-    from lakebed.core.types import Field, Primitive
+    from lakebed.core.schema.types import Field, Primitive
 
 DAY_US = 86_400_000_000
 _EPOCH_DAY = date(1970, 1, 1)

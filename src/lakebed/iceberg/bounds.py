@@ -13,7 +13,7 @@ from lakebed.core.times import EPOCH, MICROSECOND
 
 if TYPE_CHECKING:
     from lakebed.core.bounds import Value
-    from lakebed.core.types import Primitive
+    from lakebed.core.schema.types import Primitive
 
 MAX_LENGTH = 16
 _EPOCH_DAY = date(1970, 1, 1)

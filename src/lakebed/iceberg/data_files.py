@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from lakebed.core.bounds import Value
     from lakebed.core.rows import TableFiles
-    from lakebed.core.types import Primitive
+    from lakebed.core.schema.types import Primitive
     from lakebed.iceberg.partitions import Partitioning
     from lakebed.parquet.layout import LayoutFinder
     from lakebed.parquet.statistics import ColumnMeasure

@@ -25,7 +25,7 @@ from lakebed.iceberg.schemas import find_last_column_id, name_mapping, to_iceber
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from lakebed.core.schema import Schema
+    from lakebed.core.schema.schema import Schema
     from lakebed.core.wishes import Wishes
 
 TABLE_ID = "lakebed.table-id"  # this and the next: stored, never rename

@@ -13,9 +13,9 @@ from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, Par
 from pyiceberg.transforms import parse_transform
 
 from lakebed.core.errors import InvalidValueError
+from lakebed.core.schema.transforms import resolve_transforms
+from lakebed.core.schema.types import Primitive
 from lakebed.core.times import EPOCH, MICROSECOND
-from lakebed.core.transforms import resolve_transforms
-from lakebed.core.types import Primitive
 from lakebed.iceberg.schemas import INSTANCE_COLUMN, INSTANCE_FIELD_ID, INSTANCE_KIND
 from lakebed.storage.partition_paths import decode_partition_path
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakebed.core.bounds import Value
-    from lakebed.core.schema import Schema
-    from lakebed.core.transforms import Transform
+    from lakebed.core.schema.schema import Schema
+    from lakebed.core.schema.transforms import Transform
 
 _EPOCH_DAY = date(1970, 1, 1)
 _INT, _DATE = Primitive(name="int"), Primitive(name="date")

@@ -29,8 +29,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from lakebed.core.schema import Schema, walk
-from lakebed.core.types import Field, List, Map, Primitive, Struct
+from lakebed.core.schema.schema import Schema, walk
+from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
-from lakebed.core.transforms import resolve_transforms
+from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.wishes import parse_wishes
 from lakebed.iceberg.locations import to_uri
 from lakebed.iceberg.metadata import Wanted

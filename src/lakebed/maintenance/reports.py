@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import LakebedError
-from lakebed.core.secrets import hide_secrets
+from lakebed.core.redaction import hide_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

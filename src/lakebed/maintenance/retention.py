@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lakebed import admin
 from lakebed.core.names import TableName
-from lakebed.core.policies import parse_retire_after
+from lakebed.core.tables.snapshots import parse_retire_after
 from lakebed.maintenance.reports import Report, isolated
 from lakebed.registry.lake_tables import list_tables, require_table
 from lakebed.registry.view_sets import list_definitions

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.admin.requests import MATERIALIZE, REGENERATE
 from lakebed.core.errors import LakebedError, LeaseLostError
-from lakebed.core.secrets import hide_secrets
+from lakebed.core.redaction import hide_secrets
 from lakebed.core.tasks import Task
 from lakebed.maintenance.reports import Report, StoppedError
 from lakebed.maintenance.schedule import Due, due_tasks, first_windows

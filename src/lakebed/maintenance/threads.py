@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import LakebedError
-from lakebed.core.secrets import hide_secrets
+from lakebed.core.redaction import hide_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from lakebed.admin.requests import REGENERATE
+from lakebed.core.tables.view_sets import merge_window_of
 from lakebed.core.times import from_micros
-from lakebed.core.view_sets import merge_window_of
 from lakebed.maintenance.reports import Report, StoppedError, isolated
 from lakebed.registry.lake_tables import require_table
 from lakebed.registry.view_sets import list_definitions

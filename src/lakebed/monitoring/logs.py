@@ -9,7 +9,7 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
-from lakebed.core.secrets import Redactor, find_passwords
+from lakebed.core.redaction import Redactor, find_passwords
 
 if TYPE_CHECKING:
     from lakebed.settings import LogFormat, LogLevel, Settings

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, assert_never
 import pyarrow as pa
 
 from lakebed.core.errors import SchemaRefusedError
-from lakebed.core.schema import Schema
-from lakebed.core.types import Field, List, Map, Primitive, Struct, Type
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import Field, List, Map, Primitive, Struct, Type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,7 +23,7 @@ from lakebed.parquet.tail import MAX_FOOTER_BYTES, read_tail
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lakebed.core.schema import Schema
+    from lakebed.core.schema.schema import Schema
     from lakebed.storage.access import FileFacts, Storage
 
 _LIMITS = WorkerLimits()

@@ -10,8 +10,8 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import LakebedError, SchemaRefusedError, UnreadableFileError
-from lakebed.core.schema import Schema, walk
-from lakebed.core.types import Field, List, Map, Primitive, Struct, Type
+from lakebed.core.schema.schema import Schema, walk
+from lakebed.core.schema.types import Field, List, Map, Primitive, Struct, Type
 from lakebed.parquet.framing import find_meta
 from lakebed.parquet.inspect import Wanted
 from lakebed.parquet.isolation import WorkerLimits, inspect_isolated

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from lakebed.core.errors import FooterCorruptError, FooterRowsError
 from lakebed.core.files import ColumnStatistics, Footer
-from lakebed.core.types import Primitive
+from lakebed.core.schema.types import Primitive
 from lakebed.parquet.framing import find_meta
 from lakebed.parquet.layout import find_layout
 from lakebed.parquet.old_calendar import MARK, tell_old_times
@@ -23,7 +23,7 @@ from lakebed.parquet.readiness import find_problems, tell_nulls
 from lakebed.parquet.statistics import FIRST_COLUMNS, count_nulls, find_range, summarize
 
 if TYPE_CHECKING:
-    from lakebed.core.schema import Schema
+    from lakebed.core.schema.schema import Schema
     from lakebed.parquet.layout import Layout
     from lakebed.parquet.upgrade import Pointers
 

@@ -26,7 +26,7 @@ from lakebed.parquet.tail import MAX_FOOTER_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lakebed.core.schema import Schema
+    from lakebed.core.schema.schema import Schema
 
 ReadRange: TypeAlias = "Callable[[int, int], bytes]"
 

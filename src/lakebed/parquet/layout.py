@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lakebed.core.schema import walk
-from lakebed.core.types import Field, List, Map, Primitive, Struct
+from lakebed.core.schema.schema import walk
+from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
 from lakebed.parquet.mapping import Conversion, can_read, conversion_of, stored_type
 from lakebed.parquet.nodes import Node, decode_schema, schema_of, schema_prefix
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pyarrow.parquet as pq
 
-    from lakebed.core.schema import Schema
+    from lakebed.core.schema.schema import Schema
 
 _REMEMBERED = 32
 _KEY_AND_VALUE = 2

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING
 
-from lakebed.core.types import Primitive, can_promote
+from lakebed.core.schema.types import Primitive, can_promote
 from lakebed.parquet.nodes import Physical
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING
 
-from lakebed.core.types import Primitive
+from lakebed.core.schema.types import Primitive
 from lakebed.storage.partition_paths import encode_partition_path
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from lakebed.core.bounds import Value
     from lakebed.core.files import ColumnStatistics
-    from lakebed.core.transforms import Transform
-    from lakebed.core.types import Field
+    from lakebed.core.schema.transforms import Transform
+    from lakebed.core.schema.types import Field
 
 _SIGN_64, _SIGN_128 = 1 << 63, 1 << 127  # as core.bounds encodes
 _WIDE = Context(prec=80)

@@ -12,9 +12,9 @@ from urllib.parse import unquote
 
 from lakebed.core.errors import LakebedError, UnreadableFileError
 from lakebed.core.files import Verify
-from lakebed.core.schema import walk
-from lakebed.core.transforms import resolve_transforms
-from lakebed.core.types import Primitive
+from lakebed.core.schema.schema import walk
+from lakebed.core.schema.transforms import resolve_transforms
+from lakebed.core.schema.types import Primitive
 from lakebed.parquet import old_calendar
 from lakebed.parquet.inspect import Inspection, Wanted
 from lakebed.parquet.isolation import ForeignFile, Inspector, WorkerLimits
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from lakebed.core.files import ColumnStatistics
-    from lakebed.core.schema import Schema
-    from lakebed.core.types import Field
+    from lakebed.core.schema.schema import Schema
+    from lakebed.core.schema.types import Field
     from lakebed.storage.access import FileFacts, Storage
 
 _LIMITS = WorkerLimits()

@@ -6,8 +6,8 @@ from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from lakebed.core.schema import MAX_DEPTH
-from lakebed.core.types import Field, Primitive
+from lakebed.core.schema.schema import MAX_DEPTH
+from lakebed.core.schema.types import Field, Primitive
 from lakebed.parquet.layout import Layout, find_layout, list_element, map_entry, members, pair, walk_nodes
 from lakebed.parquet.mapping import can_read, describe, stored_type
 from lakebed.parquet.nodes import Node, Physical
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow.parquet as pq
 
-    from lakebed.core.schema import Schema
+    from lakebed.core.schema.schema import Schema
 
 _SHOWN_PROBLEMS = 20
 _SHOWN_CHARS = 100

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakebed.core.compaction import count_outputs
+from lakebed.core.tables.compaction import count_outputs
 from lakebed.parquet.capture import CapturedFile, capture
 from lakebed.parquet.inspect import PYARROW_ERRORS
 from lakebed.parquet.packing import Packing, choose_packing

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.core.types import Primitive
+from lakebed.core.schema.types import Primitive
 from lakebed.parquet.arrow_schema import to_arrow_nullable
 
 if TYPE_CHECKING:
-    from lakebed.core.schema import Schema
+    from lakebed.core.schema.schema import Schema
 
 _ID = b"PARQUET:field_id"
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     from lakebed.core.bounds import Value
-    from lakebed.core.schema import Schema
-    from lakebed.core.types import Primitive
+    from lakebed.core.schema.schema import Schema
+    from lakebed.core.schema.types import Primitive
     from lakebed.parquet.layout import Layout, Leaf
     from lakebed.parquet.mapping import Convert
 

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from lakebed.core.errors import LakebedError
 from lakebed.core.files import ColumnStatistics, Footer
-from lakebed.core.schema import Schema
+from lakebed.core.schema.schema import Schema
 from lakebed.parquet.inspect import Inspection, ParseLimits, Wanted
 
 MAX_ANSWER = 16 << 20

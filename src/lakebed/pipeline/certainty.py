@@ -14,8 +14,8 @@ from sqlglot import exp
 
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.predicates import Condition
-from lakebed.core.transforms import resolve_transforms
-from lakebed.core.types import Primitive
+from lakebed.core.schema.transforms import resolve_transforms
+from lakebed.core.schema.types import Primitive
 from lakebed.pipeline.filters import Filter, conditions_of, has_doubtful_quotes, list_conjuncts, parse_where, partition_texts
 from lakebed.registry.plans import read_plan
 from lakebed.storage.partition_paths import decode_partition_path
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakebed.core.predicates import Zone
-    from lakebed.core.schema import Schema
-    from lakebed.core.transforms import Transform
-    from lakebed.core.types import Field
+    from lakebed.core.schema.schema import Schema
+    from lakebed.core.schema.transforms import Transform
+    from lakebed.core.schema.types import Field
     from lakebed.pipeline.read import Ask, Question
     from lakebed.registry.lake_tables import LakeTable
     from lakebed.registry.transaction import Reader

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from pyspark.sql import types as T  # noqa: N812
 
-from lakebed.core.column_names import require_clear_names
 from lakebed.core.errors import SchemaRefusedError
-from lakebed.core.schema import Schema, walk
-from lakebed.core.types import Field, List, Map, Primitive, Struct, Type
+from lakebed.core.schema.column_names import require_clear_names
+from lakebed.core.schema.schema import Schema, walk
+from lakebed.core.schema.types import Field, List, Map, Primitive, Struct, Type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

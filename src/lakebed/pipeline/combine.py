@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from lakebed.core.errors import DefinitionRefusedError
-from lakebed.core.view_sets import find_definition
+from lakebed.core.tables.view_sets import find_definition
 from lakebed.pipeline.columns import quote, to_spark_nullable
 from lakebed.pipeline.definitions import PARTIALS, list_grouping_columns, parse_query, run_query
 

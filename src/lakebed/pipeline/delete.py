@@ -13,10 +13,10 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from lakebed.admin import MAX_PARTITIONS
 from lakebed.admin.actors import find_actor
 from lakebed.core import fingerprints
-from lakebed.core.column_names import RESERVED
 from lakebed.core.errors import InvalidValueError, RewriteMismatchError, TooManyPartitionsError
 from lakebed.core.names import TableName, require_instance
 from lakebed.core.partitions import NewPartition, Slice
+from lakebed.core.schema.column_names import RESERVED
 from lakebed.pipeline.columns import quote
 from lakebed.pipeline.delete_plans import plan_delete
 from lakebed.pipeline.faults import spark_translated

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed.core.predicates import DAY_US
+from lakebed.core.schema.types import Primitive
 from lakebed.core.times import Time, from_micros, show
-from lakebed.core.types import Primitive
 from lakebed.pipeline.filters import Filter, find_filter
 from lakebed.pipeline.queries import parse_query
 from lakebed.pipeline.read import Ask, Window, find_paths, question_of, require_in

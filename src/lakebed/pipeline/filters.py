@@ -19,7 +19,7 @@ from sqlglot.errors import SqlglotError
 from lakebed.core import bounds
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.predicates import DISCRETE, EXACT_IN_DOUBLE, Condition, Kind, Literal, Span, span_of
-from lakebed.core.types import Primitive, can_promote
+from lakebed.core.schema.types import Primitive, can_promote
 from lakebed.registry.plans import ColumnRange, NullTest
 from lakebed.storage.partition_paths import decode_partition_path
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from lakebed.core.bounds import Value
     from lakebed.core.predicates import Zone
-    from lakebed.core.schema import Schema
-    from lakebed.core.transforms import Transform
-    from lakebed.core.types import Field
+    from lakebed.core.schema.schema import Schema
+    from lakebed.core.schema.transforms import Transform
+    from lakebed.core.schema.types import Field
 
 _FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE}
 _TEXT_KINDS = {

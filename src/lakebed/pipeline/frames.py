@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from lakebed.core.column_names import RESERVED
 from lakebed.core.errors import FileChangedError, FileMissingError, PathRefusedError
+from lakebed.core.schema.column_names import RESERVED
 from lakebed.pipeline.columns import select_current, to_spark_nullable
 from lakebed.registry.plans import list_json
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from lakebed.core.schema import Schema
+    from lakebed.core.schema.schema import Schema
     from lakebed.pipeline.context import Context
     from lakebed.storage.access import Storage
 

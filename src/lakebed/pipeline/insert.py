@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal, get_args
 from pyspark.sql import DataFrame
 
 from lakebed.core.errors import InvalidValueError, OperationConflictError
-from lakebed.core.evolution import evolve as widen
 from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
-from lakebed.core.schema import Schema
+from lakebed.core.schema.evolution import evolve as widen
+from lakebed.core.schema.schema import Schema
 from lakebed.pipeline.columns import from_spark
 from lakebed.pipeline.context import MetadataMode
 from lakebed.pipeline.faults import spark_translated

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from lakebed.core.errors import InvalidValueError, UnreadableFileError
 from lakebed.core.files import ChecksumKind, FileType, NewFile
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
-from lakebed.core.types import Primitive
+from lakebed.core.schema.types import Primitive
 from lakebed.parquet.capture import CapturedFile
 from lakebed.pipeline.columns import quote, to_spark_nullable
 from lakebed.pipeline.faults import spark_translated

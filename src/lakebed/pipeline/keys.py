@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from lakebed.core.column_names import RESERVED
-from lakebed.core.decimals import decimal_text, truncate_decimal
 from lakebed.core.errors import CorruptionError
-from lakebed.core.hashing import C1, C2, F1, F2, bucket_of, decimal_bytes
-from lakebed.core.transforms import Transform, calendar_text, resolve_transforms, text_of
-from lakebed.core.types import Primitive
+from lakebed.core.schema.column_names import RESERVED
+from lakebed.core.schema.decimals import decimal_text, truncate_decimal
+from lakebed.core.schema.murmur3 import C1, C2, F1, F2, bucket_of, decimal_bytes
+from lakebed.core.schema.transforms import Transform, calendar_text, resolve_transforms, text_of
+from lakebed.core.schema.types import Primitive
 from lakebed.pipeline.columns import quote
 from lakebed.pipeline.faults import refusal
 from lakebed.pipeline.shipping import ship
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from lakebed.core.bounds import Value
-    from lakebed.core.schema import Schema
-    from lakebed.core.types import Field
+    from lakebed.core.schema.schema import Schema
+    from lakebed.core.schema.types import Field
 
 KEY = f"{RESERVED}key"  # part of directory names: never rename
 _LONGEST = 240  # a directory's name has 255 bytes at most

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from lakebed.compaction import Engines, LocalEngine, RunPlan, SwappedRun, swap
 from lakebed.compaction.planning import read_runs
-from lakebed.core.compaction import TARGET_BYTES, choose_small, require_target
 from lakebed.core.errors import InvalidValueError, LakebedError
 from lakebed.core.names import GLOBAL_INSTANCE, require_instance
+from lakebed.core.tables.compaction import TARGET_BYTES, choose_small, require_target
+from lakebed.core.tables.view_sets import parse_duration, show_duration
 from lakebed.core.times import MAX_MICROS, MIN_MICROS, Time, TimeRange, to_micros
-from lakebed.core.view_sets import parse_duration, show_duration
 from lakebed.pipeline.rewrite import SparkEngine
 from lakebed.registry.table_names import resolve_name
 from lakebed.registry.view_sets import merge_window, require_lake_table
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from lakebed.compaction.planning import FoundRuns
-    from lakebed.core.slices import Piece
+    from lakebed.core.tables.windows import Piece
     from lakebed.pipeline.context import Context
     from lakebed.registry.lake_tables import LakeTable
 

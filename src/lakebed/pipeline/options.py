@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import timedelta
 
+    from lakebed.core.tables.view_sets import Lookups
     from lakebed.core.times import Time
-    from lakebed.core.view_sets import Lookups
     from lakebed.pipeline.inserted import InsertResult
 
 

@@ -15,16 +15,16 @@ from weakref import WeakKeyDictionary
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from pyspark.sql import types as T  # noqa: N812
 
-from lakebed.core.evolution import require_fit
-from lakebed.core.types import Primitive
+from lakebed.core.schema.evolution import require_fit
+from lakebed.core.schema.types import Primitive
 from lakebed.pipeline.columns import find_column, from_spark, quote, to_spark_nullable
 from lakebed.pipeline.row_checks import checked
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from lakebed.core.schema import Schema
-    from lakebed.core.types import Field
+    from lakebed.core.schema.schema import Schema
+    from lakebed.core.schema.types import Field
 
 _MOST_KEPT = 256
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from lakebed.core.predicates import Zone
-    from lakebed.core.schema import Schema
+    from lakebed.core.schema.schema import Schema
 
 _WRITES = (exp.DML, exp.DDL, exp.Into, exp.Command)
 _PIPE = "|>"  # its stages are not where the tree puts them

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import TableName, require_instance
 from lakebed.core.predicates import DAY_US, Condition
+from lakebed.core.schema.transforms import resolve_transforms
+from lakebed.core.schema.types import Primitive
 from lakebed.core.times import MAX_MICROS, Time, TimeRange, from_micros, show, to_micros
-from lakebed.core.transforms import resolve_transforms
-from lakebed.core.types import Primitive
 from lakebed.pipeline.columns import quote
 from lakebed.pipeline.combine import combine_partials, find_keys
 from lakebed.pipeline.faults import spark_translated
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from lakebed.core.types import Field
+    from lakebed.core.schema.types import Field
     from lakebed.pipeline.context import Context
     from lakebed.registry.lake_tables import LakeTable
     from lakebed.registry.plans import AsOf, Plan

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed.compaction import Rewriting
-from lakebed.core.compaction import TARGET_BYTES
+from lakebed.core.tables.compaction import TARGET_BYTES
 from lakebed.parquet.row_hash import RowSummer
 from lakebed.parquet.row_reading import RowSum
 from lakebed.pipeline.combine import combine_partials

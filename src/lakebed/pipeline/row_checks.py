@@ -14,8 +14,8 @@ from pyspark.sql import types as T  # noqa: N812 - everybody's name for it
 
 from lakebed.core.bounds import lower_bound, upper_bound
 from lakebed.core.errors import SchemaRefusedError
+from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
 from lakebed.core.times import MAX_MICROS, MIN_MICROS
-from lakebed.core.types import Field, List, Map, Primitive, Struct
 from lakebed.pipeline.columns import find_column, quote
 from lakebed.pipeline.faults import refusal
 from lakebed.pipeline.keys import literal
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from lakebed.core.files import ColumnStatistics
-    from lakebed.core.schema import Schema
+    from lakebed.core.schema.schema import Schema
 
 _RANGES = {
     "date": ("DATE'0001-01-01'", "DATE'9999-12-31'"),

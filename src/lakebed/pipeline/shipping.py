@@ -10,12 +10,12 @@ from typing import TypeVar
 
 from pyspark import cloudpickle
 
-from lakebed.core import decimals, hashing
+from lakebed.core.schema import decimals, murmur3
 from lakebed.parquet import row_hash, task_writer
 
 Function = TypeVar("Function")
 
-_BY_VALUE = (decimals, hashing, row_hash, task_writer)
+_BY_VALUE = (decimals, murmur3, row_hash, task_writer)
 
 
 def ship(function: Function) -> Function:

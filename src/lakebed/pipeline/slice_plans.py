@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
 from lakebed.core.partitions import Slice
-from lakebed.core.slices import State, Window, judge, list_windows
+from lakebed.core.tables.windows import State, Window, judge, list_windows
 from lakebed.core.times import TimeRange
 from lakebed.registry.plans import read_plan
 from lakebed.registry.table_names import resolve_name

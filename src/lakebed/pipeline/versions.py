@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
-from lakebed.core.schema import Schema
-from lakebed.core.types import List, Map, Struct
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.types import List, Map, Struct
 from lakebed.pipeline.columns import has_other_names, quote, to_spark_nullable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType
 
-    from lakebed.core.types import Field
+    from lakebed.core.schema.types import Field
 
 
 def current_columns(stored: Schema, current: Schema) -> list[Column]:

@@ -6,10 +6,10 @@ import json
 from typing import TYPE_CHECKING, Literal
 
 from lakebed.core.errors import DefinitionRefusedError, InvalidValueError, SchemaRefusedError, TableExistsError
-from lakebed.core.schema import Schema
-from lakebed.core.transforms import resolve_transforms
-from lakebed.core.types import Primitive, can_promote
-from lakebed.core.view_sets import Definition, align_schema, is_same_shape, loosen, parse_duration, require_fitting
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.transforms import resolve_transforms
+from lakebed.core.schema.types import Primitive, can_promote
+from lakebed.core.tables.view_sets import Definition, align_schema, is_same_shape, loosen, parse_duration, require_fitting
 from lakebed.pipeline.columns import from_spark
 from lakebed.pipeline.combine import parse_combine
 from lakebed.pipeline.definitions import PARTIALS, find_aggregates, has_unknown_functions, parse_sources, run_query
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lakebed.core.names import TableName
-    from lakebed.core.view_sets import Lookups
+    from lakebed.core.tables.view_sets import Lookups
     from lakebed.pipeline.context import Context
     from lakebed.pipeline.definitions import Query
     from lakebed.registry.lake_tables import LakeTable

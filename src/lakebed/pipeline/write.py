@@ -16,7 +16,7 @@ from lakebed.core import fingerprints
 from lakebed.core.errors import InvalidValueError, NotIcebergReadyError, SchemaRefusedError, SessionRefusedError, StorageUnavailableError
 from lakebed.core.names import GLOBAL_INSTANCE
 from lakebed.core.partitions import NewPartition
-from lakebed.core.types import Primitive
+from lakebed.core.schema.types import Primitive
 from lakebed.parquet.arrow_schema import to_arrow_nullable
 from lakebed.parquet.capture import CapturedFile, capture_written
 from lakebed.parquet.inspect import is_in_old_calendar
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebed.core.names import TableName
-    from lakebed.core.schema import Schema
+    from lakebed.core.schema.schema import Schema
     from lakebed.core.times import TimeRange
     from lakebed.parquet.inspect import Wanted
     from lakebed.pipeline.context import Context

@@ -24,7 +24,7 @@ from lakebed.core.errors import (
     TableNotFoundError,
 )
 from lakebed.core.names import TableName
-from lakebed.core.policies import BackPressure
+from lakebed.core.tables.snapshots import BackPressure
 from lakebed.registry.attempts import Attempts
 from lakebed.registry.connection import CommitUnknownError
 from lakebed.registry.heartbeat import Heartbeat

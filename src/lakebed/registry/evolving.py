@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import SchemaChangedError
-from lakebed.core.schema import hash_schema
+from lakebed.core.schema.schema import hash_schema
 from lakebed.registry.lake_tables import LakeTable, evolve_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakebed.core.rows import TableMetadata
-    from lakebed.core.schema import Schema
+    from lakebed.core.schema.schema import Schema
     from lakebed.registry.transaction import Transaction
 
 

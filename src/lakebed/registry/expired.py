@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from lakebed.core.slices import join_ranges
+from lakebed.core.tables.windows import join_ranges
 from lakebed.core.times import TimeRange
 from lakebed.registry.transaction import ids_of_table
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import InvalidValueError
-from lakebed.core.policies import Trigger
 from lakebed.core.rows import TableFiles, list_columns
+from lakebed.core.tables.snapshots import Trigger
 from lakebed.registry.codec import decode_row
 from lakebed.registry.leases import require_epoch
 

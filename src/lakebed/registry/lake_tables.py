@@ -6,15 +6,15 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from lakebed.core.altering import list_needed, require_settings
-from lakebed.core.column_names import require_clear_names
 from lakebed.core.errors import InvalidValueError, SchemaRefusedError, TableExistsError
 from lakebed.core.names import TableName
 from lakebed.core.rows import TableMetadata, Tables, list_columns
-from lakebed.core.schema import Schema, hash_schema, list_obstacles
+from lakebed.core.schema.altering import list_needed, require_settings
+from lakebed.core.schema.column_names import require_clear_names
+from lakebed.core.schema.schema import Schema, hash_schema, list_obstacles
+from lakebed.core.schema.types import Primitive
 from lakebed.core.suggestions import require_options
-from lakebed.core.table_settings import DEFINITION, INDEXED, read_free_properties
-from lakebed.core.types import Primitive
+from lakebed.core.tables.settings import DEFINITION, INDEXED, read_free_properties
 from lakebed.registry.codec import decode_row
 from lakebed.registry.counters import recount
 from lakebed.registry.groups import draw_group

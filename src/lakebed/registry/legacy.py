@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import OperationConflictError
-from lakebed.core.table_settings import LEGACY
+from lakebed.core.tables.settings import LEGACY
 from lakebed.registry.lake_tables import list_versions, stage_version, withdraw_staged
 from lakebed.registry.operations import Operation
 from lakebed.registry.temporary_files import queue_files
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from lakebed.core.names import TableName
     from lakebed.core.rows import TableMetadata
-    from lakebed.core.schema import Schema
+    from lakebed.core.schema.schema import Schema
     from lakebed.registry.engine import Registry
     from lakebed.registry.transaction import Reader, Transaction
 

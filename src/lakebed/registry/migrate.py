@@ -19,7 +19,7 @@ from sqlalchemy import create_engine, pool
 from sqlalchemy.exc import DBAPIError
 
 from lakebed.core.errors import RegistryMissingError, StorageFullError
-from lakebed.core.secrets import hide_secrets
+from lakebed.core.redaction import hide_secrets
 from lakebed.registry import postgres, sqlite
 from lakebed.registry.create import HEAD, REVISIONS, find_revision, open_backend, require_known
 from lakebed.registry.engine import Registry, parse_url

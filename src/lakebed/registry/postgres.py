@@ -25,7 +25,7 @@ from lakebed.core.errors import (
     RegistryUnavailableError,
     StorageFullError,
 )
-from lakebed.core.secrets import Redactor, find_passwords, hide_secrets
+from lakebed.core.redaction import Redactor, find_passwords, hide_secrets
 from lakebed.registry.connection import HEAD_COLUMNS, CommitUnknownError, Connection, Rows, TableHead, head_of
 from lakebed.registry.constraints import raise_unstorable, raise_violation
 from lakebed.registry.statements import Dialect, combine, insert_arrays, insert_values, render, transpose

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.core.policies import Pending, Trigger
+from lakebed.core.tables.snapshots import Pending, Trigger
 from lakebed.registry.groups import PENDING, seal
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError
-from lakebed.core.schema import Schema
+from lakebed.core.schema.schema import Schema
 from lakebed.core.times import Time, show, to_micros
 from lakebed.registry.foreign import FOREIGN
 from lakebed.registry.lake_tables import list_versions, read_table

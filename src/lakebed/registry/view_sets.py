@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from lakebed.core import fingerprints
 from lakebed.core.errors import DefinitionRefusedError, SourceChangedError, VictimsChangedError
 from lakebed.core.names import TableName
-from lakebed.core.schema import Schema
-from lakebed.core.slices import Expired, Piece, State, covers, is_unchanged, judge, list_windows
+from lakebed.core.schema.schema import Schema
+from lakebed.core.tables.view_sets import find_definition, merge_window_of
+from lakebed.core.tables.windows import Expired, Piece, State, covers, is_unchanged, judge, list_windows
 from lakebed.core.times import MAX_MICROS, MIN_MICROS, TimeRange
-from lakebed.core.view_sets import find_definition, merge_window_of
 from lakebed.registry.expired import read_expired
 from lakebed.registry.lake_tables import READABLE, LakeTable, list_versions, promote_version, read_table
 from lakebed.registry.table_names import missing_table
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from lakebed.core.partitions import Slice
     from lakebed.core.rows import TableMetadata
-    from lakebed.core.view_sets import Definition
+    from lakebed.core.tables.view_sets import Definition
     from lakebed.registry.engine import Registry
     from lakebed.registry.transaction import Reader, Transaction
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.core.names import TableName
-    from lakebed.core.policies import Trigger
+    from lakebed.core.tables.snapshots import Trigger
     from lakebed.registry.engine import Registry
     from lakebed.registry.transaction import Reader
     from lakebed.registry.wakeup import Hints

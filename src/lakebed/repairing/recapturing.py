@@ -7,8 +7,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import FileChangedError, InvalidValueError, LakebedError
-from lakebed.core.schema import Schema
-from lakebed.core.transforms import resolve_transforms
+from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.parquet.capture import CapturedFile, capture_foreign
 from lakebed.parquet.inspect import Wanted
 from lakebed.registry.lake_tables import read_indexed

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.suggestions import suggest
-from lakebed.core.view_sets import parse_duration
+from lakebed.core.tables.view_sets import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

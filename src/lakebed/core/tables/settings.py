@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from lakebed.core.errors import InvalidValueError
-from lakebed.core.policies import RETENTION, RETIRE_AFTER, SNAPSHOT, read_retention, read_retire_after, read_snapshot_policy
 from lakebed.core.suggestions import suggest
-from lakebed.core.view_sets import MERGE_WINDOW, parse_duration
+from lakebed.core.tables.snapshots import RETENTION, RETIRE_AFTER, SNAPSHOT, read_retention, read_retire_after, read_snapshot_policy
+from lakebed.core.tables.view_sets import MERGE_WINDOW, parse_duration
 from lakebed.core.wishes import WISHES
 
 if TYPE_CHECKING:

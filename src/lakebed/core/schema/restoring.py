@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, cast
 
-from lakebed.core.types import Field, List, Map, Primitive, Struct, Type, can_promote
+from lakebed.core.schema.types import Field, List, Map, Primitive, Struct, Type, can_promote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakebed.core.schema import Schema
+    from lakebed.core.schema.schema import Schema
 
 _Level = dict[int, Field]  # the fields of one struct, by id
 

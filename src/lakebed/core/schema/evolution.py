@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import SchemaRefusedError
-from lakebed.core.schema import Schema, walk
+from lakebed.core.schema.schema import Schema, walk
+from lakebed.core.schema.types import Field, List, Map, Primitive, Struct, Type, can_promote
 from lakebed.core.suggestions import suggest
-from lakebed.core.types import Field, List, Map, Primitive, Struct, Type, can_promote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

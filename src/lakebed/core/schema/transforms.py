@@ -13,18 +13,18 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from lakebed.core.decimals import decimal_text, truncate_decimal
 from lakebed.core.errors import InvalidValueError, SchemaRefusedError
-from lakebed.core.hashing import bucket_of, decimal_bytes, long_bytes
+from lakebed.core.schema.decimals import decimal_text, truncate_decimal
+from lakebed.core.schema.murmur3 import bucket_of, decimal_bytes, long_bytes
+from lakebed.core.schema.types import Primitive
 from lakebed.core.times import EPOCH, MICROSECOND, from_micros
-from lakebed.core.types import Primitive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakebed.core.bounds import Value
-    from lakebed.core.schema import Schema
-    from lakebed.core.types import Field
+    from lakebed.core.schema.schema import Schema
+    from lakebed.core.schema.types import Field
 
 _CALL = re.compile(r"\s*([A-Za-z]+)\s*\(\s*(.*?)\s*\)\s*", re.DOTALL)
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)

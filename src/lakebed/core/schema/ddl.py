@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, NoReturn
 
-from lakebed.core.column_names import require_clear_names
 from lakebed.core.errors import SchemaRefusedError
-from lakebed.core.schema import MAX_DEPTH, Schema
+from lakebed.core.schema.column_names import require_clear_names
+from lakebed.core.schema.schema import MAX_DEPTH, Schema
+from lakebed.core.schema.types import Field, List, Map, Primitive, Struct, Type
 from lakebed.core.suggestions import suggest
-from lakebed.core.types import Field, List, Map, Primitive, Struct, Type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,8 @@ from lakebed.core.errors import SchemaRefusedError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakebed.core.schema import Schema
-    from lakebed.core.types import Field
+    from lakebed.core.schema.schema import Schema
+    from lakebed.core.schema.types import Field
 
 RESERVED = "lakebed__"  # columns that the writer adds for itself begin so; no underscore first, which would hide directories
 _KEPT = (RESERVED, "_lakebed_")  # the second begins columns that only Iceberg shows

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakebed.core.decimals import unscaled_of
+from lakebed.core.schema.decimals import unscaled_of
 
 if TYPE_CHECKING:
     from decimal import Decimal

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import SchemaRefusedError
+from lakebed.core.schema.types import Field, List, Map, Primitive, Struct, Type, can_promote
 from lakebed.core.suggestions import missing_column
-from lakebed.core.types import Field, List, Map, Primitive, Struct, Type, can_promote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

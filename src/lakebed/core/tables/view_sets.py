@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import TableName
-from lakebed.core.schema import Schema, walk
+from lakebed.core.schema.schema import Schema, walk
+from lakebed.core.schema.types import Field, List, Map, Primitive, Struct, can_promote
 from lakebed.core.times import MICROSECOND
-from lakebed.core.types import Field, List, Map, Primitive, Struct, can_promote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
