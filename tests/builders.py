@@ -28,7 +28,7 @@ from lakebed.registry.lake_tables import LakeTable, TableSpec, create_table, evo
 from lakebed.registry.operations import Operation
 from lakebed.registry.publish import publish_partition
 from lakebed.registry.tables import METADATA
-from lakebed.storage.connect import open_storage
+from lakebed.storage.open import open_storage
 from lakebed.testing import SteppedBackend, Steps
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.registry.engine import Registry
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
     from lakebed.registry.publish import Published
     from lakebed.repairing import RepairOptions, RepairResult
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
     from lakebed.writing import RegisterOptions
 
     AnySchema: TypeAlias = Schema | pa.Schema | StructType | str

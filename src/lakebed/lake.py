@@ -22,7 +22,7 @@ from lakebed.registry.table_names import resolve_name
 from lakebed.registry.time_travel import plan_at
 from lakebed.registry.waiting import RegistryCommits, take_snapshot, wait_until_published
 from lakebed.settings import ConnectOptions, Settings, SparkWishes, load_settings, restore_password
-from lakebed.storage.access import Storage
+from lakebed.storage.protocol import Storage
 from lakebed.until_closed import until_closed
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from lakebed.core.tasks import Task
     from lakebed.pipeline.context import Context
     from lakebed.registry.engine import Registry
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 logger = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import LakeTable
     from lakebed.registry.publish import Published
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 logger = logging.getLogger(__name__)
 

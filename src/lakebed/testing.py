@@ -17,7 +17,7 @@ from lakebed.registry.connection import CommitUnknownError
 from lakebed.registry.counters import recount
 from lakebed.registry.lake_tables import read_indexed
 from lakebed.registry.ranges import bins_of_columns
-from lakebed.storage.access import DeleteOutcome, Deletion
+from lakebed.storage.protocol import DeleteOutcome, Deletion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakebed.registry.statements import Dialect, Part, Value
     from lakebed.registry.transaction import Transaction
     from lakebed.settings import ConnectOptions
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 
 FILES_PER_GROUP, _FILES_PER_PARTITION, _PATHS = 100, 10, 100

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import LakeTable
     from lakebed.staging import Staging
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 
 class RegisterOptions(TypedDict, total=False):

@@ -32,7 +32,7 @@ from lakebed.registry.temporary_files import claim_expired, finalize_deleted
 
 if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 ORDERS, DAILY, OLD, LINES = (TableName("shop", name) for name in ("orders", "daily", "old", "lines"))
 SCHEMA = Schema(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakebed.registry.engine import Registry
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 ORDERS_ID, DAILY_ID, OLD_ID, LINES_ID = 1, 2, 3, 4
 BOTH = ("sqlite", "postgresql")

@@ -25,16 +25,16 @@ from lakebed.check.scan import Progress, Scan
 from lakebed.core.errors import InvalidValueError, StorageUnavailableError
 from lakebed.parquet.upgrade import upgrade_v1
 from lakebed.registry.create import open_registry
-from lakebed.storage.connect import open_storage
 from lakebed.storage.local import LocalStorage
+from lakebed.storage.open import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from conftest import Databases
     from lakebed.registry.engine import Registry
-    from lakebed.storage.access import FileFacts, Storage
     from lakebed.storage.paths import PathManager
+    from lakebed.storage.protocol import FileFacts, Storage
 
 ALWAYS = "partition_incompatible"  # the healthy lake has partitions of an older definition
 

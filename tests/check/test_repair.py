@@ -28,7 +28,7 @@ from lakebed.testing import SteppedBackend, Steps
 
 if TYPE_CHECKING:
     from lakebed.repairing import RepairResult
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 # The fixtures of a lake that may be hurt
 url, storage, patient = test_check.url, test_check.storage, test_check.patient

@@ -27,12 +27,12 @@ from lakebed.parquet.rewriting import Recipe, Rewritten, rewrite_files
 from lakebed.parquet.row_hash import sum_rows
 from lakebed.parquet.row_reading import RowSum, Source, sum_file, sum_files
 from lakebed.parquet.shaping import Shape
-from lakebed.storage.connect import open_storage
+from lakebed.storage.open import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 OPERATION = "shop/orders-1/data/" + "0" * 32
 INPUTS = "shop/orders-1/data/" + "1" * 32

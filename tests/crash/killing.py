@@ -23,8 +23,8 @@ from builders import ORDERS, SCHEMA, logical_dump
 from lakebed.lake import Lake, connect
 from lakebed.registry.create import open_backend
 from lakebed.registry.engine import Registry
-from lakebed.storage.connect import open_storage
 from lakebed.storage.local import LocalStorage
+from lakebed.storage.open import open_storage
 from lakebed.testing import FixedClock, SteppedBackend, SteppedConnection, Steps, kill_self
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from conftest import Databases
     from lakebed.registry.statements import Part
-    from lakebed.storage.access import DeleteOutcome
+    from lakebed.storage.protocol import DeleteOutcome
 
     Action = Callable[[Lake, Steps], None]
     State = dict[str, list[tuple[Any, ...]]]

@@ -20,7 +20,7 @@ from lakebed.registry.create import open_registry
 from lakebed.registry.lake_tables import find_table
 from lakebed.registry.listing import list_files
 from lakebed.registry.runs import list_runs
-from lakebed.storage.connect import open_storage
+from lakebed.storage.open import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

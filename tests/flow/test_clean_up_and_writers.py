@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.lake import Lake
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
     from lakebed.testing import FixedClock
 
 OLD = timedelta(hours=2)

@@ -28,7 +28,7 @@ from lakebed.lake import Lake
 from lakebed.registry.create import open_backend
 from lakebed.registry.engine import Registry
 from lakebed.registry.retire import retire_by_ids
-from lakebed.storage.connect import open_storage
+from lakebed.storage.open import open_storage
 from lakebed.testing import FixedClock, SteppedBackend, Steps
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from poolers import Cut, breaking_line
 
 if TYPE_CHECKING:
     from conftest import Databases
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
     from lakebed.testing import FixedClock
     from lakebed.writing import Writing
 

@@ -17,7 +17,7 @@ from lakebed.registry.create import open_backend
 from lakebed.registry.engine import Registry
 from lakebed.registry.lake_tables import set_properties
 from lakebed.service import Service, Upkeep
-from lakebed.storage.connect import open_storage
+from lakebed.storage.open import open_storage
 from serving import wait_until
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from lakebed.pipeline.function_workers import (
 )
 from lakebed.registry.create import open_registry, read_facts
 from lakebed.registry.runs import list_runs
-from lakebed.storage.connect import open_storage
+from lakebed.storage.open import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable

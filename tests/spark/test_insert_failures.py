@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from lakebed.lake import Lake
     from lakebed.pipeline.context import Context
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 Before = tuple[object, list[str]]
 

@@ -13,15 +13,15 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from lakebed.core.names import TableName
-from lakebed.storage.connect import open_storage
 from lakebed.storage.local import LocalStorage
 from lakebed.storage.objects import ObjectStorage
+from lakebed.storage.open import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 BUCKET = "lake"
 ORDERS = TableName("shop", "orders")

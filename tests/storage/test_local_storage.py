@@ -20,8 +20,8 @@ import pytest
 
 from lakebed.core.errors import FileConflictError, FileMissingError, LakebedError, NotAFileError, PathRefusedError, StorageUnavailableError
 from lakebed.core.names import TableName
-from lakebed.storage.access import Deletion
-from lakebed.storage.connect import open_storage
+from lakebed.storage.open import open_storage
+from lakebed.storage.protocol import Deletion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -266,7 +266,7 @@ def open_to_nobody() -> Iterator[tuple[str, str]]:
 
 def run_as_nobody(call: str, *, show: str, root: str) -> list[list[str]]:
     program = (
-        f"import json, os\nfrom lakebed.storage.connect import open_storage\ns = open_storage({root!r}, create=False)\n"
+        f"import json, os\nfrom lakebed.storage.open import open_storage\ns = open_storage({root!r}, create=False)\n"
         f"if os.getuid() == 0: os.setuid({NOBODY})\nx = {call}\nprint(json.dumps({show}))"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
@@ -282,7 +282,7 @@ def test_a_directory_that_cannot_be_written_is_named_before_anything_is(depth: i
             shutil.rmtree(next(place.iterdir()) if depth else Path(operation).parents[2])  # so the nearest above it is asked
         place.chmod(0o500)
         program = (
-            f"import os\nfrom lakebed.storage.connect import open_storage\ns = open_storage({root!r}, create=False)\n"
+            f"import os\nfrom lakebed.storage.open import open_storage\ns = open_storage({root!r}, create=False)\n"
             f"if os.getuid() == 0: os.setuid({NOBODY})\ns.require_writable({operation!r})"
         )
         refused = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -298,7 +298,7 @@ def test_a_directory_that_cannot_be_written_is_named_before_anything_is(depth: i
 
 def test_a_write_that_fails_in_the_middle_leaves_nothing(local: LocalStorage, local_operation: str) -> None:
     program = (
-        "import resource\nfrom lakebed.storage.connect import open_storage\n"
+        "import resource\nfrom lakebed.storage.open import open_storage\n"
         f"s = open_storage({local.paths.root!r}, create=False)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         f"s.create_exclusive({local_operation + '/a'!r}, b'x' * 5000)"

@@ -14,7 +14,7 @@ from lakebed.parquet.row_reading import Source
 from lakebed.parquet.shaping import Shape
 
 if TYPE_CHECKING:
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 pytest_plugins = ["storage_fixtures"]
 

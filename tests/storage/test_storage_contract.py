@@ -20,11 +20,11 @@ from lakebed.core.errors import (
     PathRefusedError,
     StorageUnavailableError,
 )
-from lakebed.storage.access import Deletion
 from lakebed.storage.objects import ObjectStorage
+from lakebed.storage.protocol import Deletion
 
 if TYPE_CHECKING:
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 pytest_plugins = ["storage_fixtures"]
 

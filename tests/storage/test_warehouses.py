@@ -21,20 +21,20 @@ from lakebed.core.errors import (
     StorageFullError,
     StorageUnavailableError,
 )
-from lakebed.storage import connect
-from lakebed.storage.connect import open_storage, read_marker
-from lakebed.storage.faults import translate
+from lakebed.storage import open
+from lakebed.storage.errors import translate
+from lakebed.storage.open import open_storage, read_marker
 
 if TYPE_CHECKING:
-    from lakebed.storage.access import Storage
     from lakebed.storage.objects import ObjectStorage
+    from lakebed.storage.protocol import Storage
 
 pytest_plugins = ["storage_fixtures"]
 
 RACE = """
 import sys
 from lakebed.core.errors import FileConflictError
-from lakebed.storage.connect import open_storage, read_marker
+from lakebed.storage.open import open_storage, read_marker
 root, files = sys.argv[1], int(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()
@@ -94,7 +94,7 @@ def test_a_warehouse_keeps_its_identity(storage: Storage) -> None:
 def test_a_marker_that_somebody_else_made_in_the_same_moment_counts(storage: Storage) -> None:
     theirs = read_marker(storage)
 
-    connect.mark_warehouse(storage, registry_id=None)
+    open.mark_warehouse(storage, registry_id=None)
 
     assert read_marker(storage) == theirs
 

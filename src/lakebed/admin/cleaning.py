@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakebed.registry.engine import Registry
-    from lakebed.storage.access import DeleteOutcome, Storage
+    from lakebed.storage.protocol import DeleteOutcome, Storage
 
 _CHUNK = 32
 _DELETERS = 8  # a deletion waits for the disk or the network, hardly for a processor

@@ -25,14 +25,14 @@ from lakebed.registry.operations import list_expired_operations
 from lakebed.registry.slots import list_blocked
 from lakebed.registry.sqlite import SAFE_WAL_VERSION
 from lakebed.registry.transaction import MAX_SKEW_US
-from lakebed.storage.connect import open_storage, read_marker
+from lakebed.storage.open import open_storage, read_marker
 from lakebed.storage.paths import below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakebed.core.times import Clock
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 Health = Literal["ok", "warn", "bad"]
 

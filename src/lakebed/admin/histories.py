@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
     from lakebed.registry.file_history import KnownFile
     from lakebed.registry.transaction import Reader
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 _TABLE = re.compile(r"\w+/\w+-(\d{1,19})/", re.ASCII)
 _OP_ID = re.compile(r"/data/([0-9a-f]{32})/", re.ASCII)

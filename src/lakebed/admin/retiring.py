@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from lakebed.registry.listing import PartitionRow
     from lakebed.registry.retirements import Check, Listed
     from lakebed.registry.transaction import Transaction
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 MAX_PARTITIONS = 10_000
 _GONE = frozenset({RETIRED, WOULD_RETIRE})

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lakebed.registry.lake_tables import LakeTable
     from lakebed.registry.publish import Published
     from lakebed.registry.transaction import Reader, Transaction
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
     from lakebed.writing import Writing
 
 JOB = "rollback"  # stored in runs: never rename

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from lakebed.registry.engine import Registry
     from lakebed.registry.transaction import Transaction
-    from lakebed.storage.access import FileFacts, Storage
+    from lakebed.storage.protocol import FileFacts, Storage
 
 LEAST_AGE = timedelta(hours=1)
 DEFAULT_AGE = timedelta(days=1)

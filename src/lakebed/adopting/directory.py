@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
     from lakebed.writing import Writing
 
 logger = logging.getLogger(__name__)

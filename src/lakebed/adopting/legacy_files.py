@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lakebed.adopting.legacy_source import LegacyFooter, LegacyPartition
     from lakebed.core.schema.schema import Schema
     from lakebed.parquet.inspect import Inspection, Wanted
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 _OWN = "the file's own footer was taken"
 

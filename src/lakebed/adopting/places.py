@@ -10,7 +10,7 @@ from lakebed.storage.local import LocalStorage
 from lakebed.storage.paths import PathManager, Warehouse, has_scheme, is_local, normalize
 
 if TYPE_CHECKING:
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 
 def find_root(storage: Storage, directory: str) -> str:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lakebed.parquet.preflight import FileVerdict
     from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import LakeTable
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 T = TypeVar("T")
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from lakebed.adopting.places import find_root
 from lakebed.storage.descriptors import name_kind
-from lakebed.storage.faults import translated
+from lakebed.storage.errors import translated
 from lakebed.storage.paths import PathManager, Warehouse, is_local
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 _SUFFIXES = (".parquet", ".parq", ".pq")
 _SHOWN_REFUSED = "name it file by file, or adopt the directory that holds it"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lakebed.check.report import Finding
     from lakebed.check.scan import Scan
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 MISSING = Rule(name="iceberg_missing", invariant="I8")
 

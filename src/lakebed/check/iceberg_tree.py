@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from lakebed.check.scan import Scan
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 _POINTERS = "SELECT catalog_name, table_namespace, table_name, metadata_location FROM iceberg_tables ORDER BY 1, 2, 3"
 _OWN_CATALOG = "lakebed"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lakebed.check.report import Finding
     from lakebed.check.scan import Scan
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 FILE_PAGES = Rule(name="file_pages", invariant="I1")
 

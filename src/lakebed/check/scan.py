@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
     Row = tuple[Any, ...]
     Query = Callable[[str, Mapping[str, Any] | None], list[Row]]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from lakebed.check.report import Finding
     from lakebed.check.scan import Row, Scan
-    from lakebed.storage.access import FileFacts, Storage
+    from lakebed.storage.protocol import FileFacts, Storage
 
 FILE_MISSING = Rule(name="file_missing", invariant="I9")
 FILE_PLACE = Rule(name="file_place", invariant="I24")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from lakebed.compaction.planning import RunPlan
     from lakebed.registry.view_sets import LiveFile
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

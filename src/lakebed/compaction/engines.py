@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lakebed.parquet.inspect import Wanted
     from lakebed.registry.lake_tables import LakeTable
     from lakebed.registry.operations import Operation
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 _TIMES = frozenset({"date", "timestamp", "timestamptz"})
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lakebed.registry.operations import Operation
     from lakebed.registry.publish import Published
     from lakebed.registry.transaction import Transaction
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 COMBINE = "combine"  # the kind of a merge that makes other rows, stored: never rename
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from lakebed.core.events import Event, RegistryTable
     from lakebed.registry.engine import Registry
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 logger = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from lakebed.core.names import TableName
     from lakebed.registry.engine import Registry
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 CATALOG_NAME = "lakebed"  # rows are keyed by it: never rename
 _CREATE_LOCK = 7_521_904  # PostgreSQL: two processes must not create the tables at once

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from lakebed.iceberg.manifests import ManifestFormat
     from lakebed.registry.engine import Registry
     from lakebed.registry.leases import Lease
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 logger = logging.getLogger(__name__)
 

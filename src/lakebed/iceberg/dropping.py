@@ -14,7 +14,7 @@ from lakebed.registry.lake_tables import find_table, list_all_tables
 if TYPE_CHECKING:
     from lakebed.iceberg.catalog import LakeCatalog
     from lakebed.registry.engine import Registry
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 
 def forget_table(registry: Registry, storage: Storage, name: TableName, table_id: int) -> bool:

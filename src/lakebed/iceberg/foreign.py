@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakebed.iceberg.manifest_store import ManifestStore
     from lakebed.iceberg.metadata import Wanted
     from lakebed.registry.engine import Registry
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 
 def find_last_ours(metadata: TableMetadataV2) -> Snapshot | None:

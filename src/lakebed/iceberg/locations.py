@@ -19,7 +19,7 @@ from lakebed.storage.locations import find_path
 from lakebed.storage.paths import below, parse_location
 
 if TYPE_CHECKING:
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 _FILE = "file://"
 _GZIP_LEVEL = 3  # measured: half the time of the default for a tenth more bytes

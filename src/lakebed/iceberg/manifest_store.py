@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from lakebed.iceberg.manifests import Entry, Manifest
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 T = TypeVar("T")
 MAX_PATHS = 400_000

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lakebed.iceberg.partitions import Partitioning
     from lakebed.iceberg.state import TableState
     from lakebed.registry.engine import Registry
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 _MAX_SNAPSHOTS = 50_000  # in remembered metadata, over all tables
 _MAX_FORMS = 256

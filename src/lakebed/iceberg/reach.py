@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lakebed.iceberg.catalog import NamedPointer
     from lakebed.iceberg.sweeping import Root
     from lakebed.registry.engine import Registry
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 _BATCH = 1000
 _UNREADABLE = (FileMissingError, CorruptionError, PathRefusedError)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lakebed.core.names import TableName
     from lakebed.iceberg.catalog import LakeCatalog
     from lakebed.registry.engine import Registry
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 
 def open_snapshot(registry: Registry, storage: Storage, catalog: LakeCatalog, table: TableName, snapshot_id: int) -> list[str]:

@@ -14,7 +14,7 @@ from lakebed.registry.deliveries import request_retry
 if TYPE_CHECKING:
     from lakebed.iceberg.results import Advanced
     from lakebed.registry.engine import Registry
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 Repair = Literal["refresh", "rebuild", "adopt_foreign", "discard_foreign"]
 

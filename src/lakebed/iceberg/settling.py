@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakebed.registry.foreign import ForeignRefs
     from lakebed.registry.leases import Lease
     from lakebed.registry.transaction import Transaction
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 REASON = "iceberg metadata"
 

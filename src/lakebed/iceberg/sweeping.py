@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lakebed.iceberg.manifest_store import ManifestStore
     from lakebed.iceberg.manifests import Manifest
-    from lakebed.storage.access import FileFacts, Storage
+    from lakebed.storage.protocol import FileFacts, Storage
 
 _STATISTICS = ("statistics", "partition-statistics")
 _NOT_ICEBERG = (ValueError, KeyError, TypeError, AttributeError)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from lakebed.compaction import Engines
     from lakebed.pipeline.context import Context
     from lakebed.registry.engine import Registry
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 
 def never() -> bool:

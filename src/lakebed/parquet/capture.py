@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakebed.core.schema.schema import Schema
-    from lakebed.storage.access import FileFacts, Storage
+    from lakebed.storage.protocol import FileFacts, Storage
 
 _LIMITS = WorkerLimits()
 _WHOLE_BYTES = 4 << 20

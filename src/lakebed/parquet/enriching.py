@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lakebed.parquet.capture import CapturedFile
     from lakebed.parquet.rewriting import Recipe
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from lakebed.parquet.tail import read_tail
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 _SCHEMA = 2  # FileMetaData.schema
 _NAME, _CHILDREN, _FIELD_ID = 4, 5, 9  # of SchemaElement

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakebed.core.files import ColumnStatistics
     from lakebed.core.schema.schema import Schema
     from lakebed.core.schema.types import Field
-    from lakebed.storage.access import FileFacts, Storage
+    from lakebed.storage.protocol import FileFacts, Storage
 
 _LIMITS = WorkerLimits()
 _EVERY_COLUMN = 1 << 31

@@ -27,14 +27,14 @@ from lakebed.parquet.capture import CapturedFile, capture
 from lakebed.parquet.inspect import PYARROW_ERRORS
 from lakebed.parquet.packing import Packing, choose_packing
 from lakebed.parquet.row_reading import PORTION_BYTES, WHOLE_BYTES, Portion, Reader, RowSum, Source, sum_file
-from lakebed.storage.faults import translated
+from lakebed.storage.errors import translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from lakebed.parquet.inspect import Wanted
     from lakebed.parquet.shaping import Shape
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 _Finishing: TypeAlias = "Future[tuple[Future[CapturedFile], Future[RowSum]]]"  # synced, then hashed and read back
 

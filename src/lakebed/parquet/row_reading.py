@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from lakebed.parquet.shaping import Shape
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 WHOLE_BYTES = 16 << 20  # a larger file is read in batches
 PORTION_BYTES = 4 << 20

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lakebed.pipeline.session import SparkSource
     from lakebed.registry.engine import Registry
     from lakebed.registry.waiting import Commits
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 MetadataMode = Literal["async", "sync"]
 

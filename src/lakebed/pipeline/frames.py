@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from lakebed.core.schema.schema import Schema
     from lakebed.pipeline.context import Context
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 FILE = f"{RESERVED}file"
 _PER_PATTERN = 200  # every text handed over costs a round trip to the JVM, and a pattern's expansion is quadratic in its names

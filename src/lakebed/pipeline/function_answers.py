@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from lakebed.admin import Retirement
     from lakebed.registry.engine import Registry
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
     Given = dict[str, Any]
     Result = Rows[Any]

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from lakebed.registry.lake_tables import LakeTable
     from lakebed.registry.publish import Published
     from lakebed.registry.transaction import Transaction
-    from lakebed.storage.access import FileFacts, Storage
+    from lakebed.storage.protocol import FileFacts, Storage
 
 __all__ = ["Staging", "list_settings", "publish_files", "staging", "write_frame", "write_physical"]
 

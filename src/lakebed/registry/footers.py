@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakebed.registry.engine import Registry
     from lakebed.registry.statements import Value
     from lakebed.registry.transaction import Reader, Transaction
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 logger = logging.getLogger(__name__)
 

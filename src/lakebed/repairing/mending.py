@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from lakebed.registry.engine import Registry
     from lakebed.registry.transaction import LockedTable, Transaction
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

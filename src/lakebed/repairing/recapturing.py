@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lakebed.registry.engine import Registry
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 Captured = tuple[Registered, CapturedFile | LakebedError | None]  # None: no Parquet, so there is nothing to capture
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakebed.iceberg.results import Advanced
     from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import LakeTable
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 logger = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.errors import FileConflictError
 from lakebed.storage.descriptors import DirectoryCursor, closing_descriptor, copy_target, open_regular
-from lakebed.storage.faults import translated
+from lakebed.storage.errors import translated
 
 if TYPE_CHECKING:
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 _NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS})
 _CHUNK_BYTES = 4 << 20

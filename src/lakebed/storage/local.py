@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from lakebed.core.errors import FileMissingError, InvalidValueError, LakebedError, PathRefusedError, StorageUnavailableError
 from lakebed.storage import descriptors
-from lakebed.storage.access import MAX_MARKER_BYTES, DeleteOutcome, Deletion, FileFacts
-from lakebed.storage.deletion import DELETED, MISSING, delete_each
+from lakebed.storage.delete_many import DELETED, MISSING, delete_each
 from lakebed.storage.descriptors import DirectoryCursor
-from lakebed.storage.faults import translate
+from lakebed.storage.errors import translate
 from lakebed.storage.paths import MARKER_NAME, PathManager, Warehouse, has_scheme, is_local, normalize, require_clean
+from lakebed.storage.protocol import MAX_MARKER_BYTES, DeleteOutcome, Deletion, FileFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from lakebed.storage.deletion import Verdict
+    from lakebed.storage.delete_many import Verdict
 
 _DELETE_WORKERS = 4
 _SMALLEST_DELETE_BATCH = 128

@@ -10,7 +10,7 @@ from lakebed.core.errors import PathRefusedError
 from lakebed.storage.paths import parse_location
 
 if TYPE_CHECKING:
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 
 def find_paths(storage: Storage, location: str) -> tuple[str, ...]:

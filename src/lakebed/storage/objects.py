@@ -11,16 +11,16 @@ from pyarrow import fs
 
 from lakebed.core.errors import FileConflictError, FileMissingError, InvalidValueError, NotAFileError, StorageUnavailableError
 from lakebed.core.times import to_micros
-from lakebed.storage.access import MAX_MARKER_BYTES, DeleteOutcome, Deletion, FileFacts
-from lakebed.storage.deletion import DELETED, MISSING, delete_each
-from lakebed.storage.faults import translate
+from lakebed.storage.delete_many import DELETED, MISSING, delete_each
+from lakebed.storage.errors import translate
 from lakebed.storage.local import hash_stream
 from lakebed.storage.paths import MARKER_NAME, PathManager
+from lakebed.storage.protocol import MAX_MARKER_BYTES, DeleteOutcome, Deletion, FileFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from lakebed.storage.deletion import Verdict
+    from lakebed.storage.delete_many import Verdict
     from lakebed.storage.signing import ConditionalWriter
 
 _DELETE_WORKERS = 4  # in each of the calls that a clean-up makes at once

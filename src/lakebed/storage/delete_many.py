@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import PathRefusedError
-from lakebed.storage.access import DeleteOutcome, Deletion
+from lakebed.storage.protocol import DeleteOutcome, Deletion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from pyarrow import fs
 
 from lakebed.core.errors import CorruptionError, FileConflictError, PathRefusedError
-from lakebed.storage.faults import translated
+from lakebed.storage.errors import translated
 from lakebed.storage.local import LocalStorage, resolve_root
 from lakebed.storage.objects import ObjectStorage
 from lakebed.storage.paths import MARKER_NAME, PathManager, Warehouse, normalize
@@ -24,7 +24,7 @@ from lakebed.storage.signing import ConditionalWriter, Endpoint, find_credential
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakebed.storage.access import Storage
+    from lakebed.storage.protocol import Storage
 
 MARKER_FORMAT = 1
 _ADOPT = "`lakebed init --adopt-warehouse` marks a place that holds the files of a migrated registry, or with `--legacy URL` those of an older lake"
