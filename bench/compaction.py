@@ -185,8 +185,8 @@ def register(lake, paths: list[Path]) -> None:  # noqa: ANN001 - a peer's proces
     from lakebed.core import fingerprints  # noqa: PLC0415
     from lakebed.core.names import TableName  # noqa: PLC0415
     from lakebed.core.partitions import NewPartition  # noqa: PLC0415
-    from lakebed.parquet.arrow_schema import from_arrow  # noqa: PLC0415
     from lakebed.parquet.capture import capture  # noqa: PLC0415
+    from lakebed.parquet.schema.arrow import from_arrow  # noqa: PLC0415
     from lakebed.registry.lake_tables import TableSpec, create_table  # noqa: PLC0415
     from lakebed.registry.operations import Operation  # noqa: PLC0415
     from lakebed.registry.publish import publish_partition  # noqa: PLC0415
@@ -210,11 +210,11 @@ def compact_unchecked(place: Path) -> dict[str, float]:
     """As the peers do it: no sums over the rows, no SHA-256, nothing read back, nothing synced. Rows are still counted."""
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    from lakebed.parquet import rewriting, row_reading  # noqa: PLC0415
+    from lakebed.parquet.rewrite import reader, rewriter
     from lakebed.storage.local import LocalStorage  # noqa: PLC0415
 
-    row_reading.sum_rows = lambda *_: 0
-    rewriting.sum_file = lambda _, path, __: row_reading.RowSum(rows=pq.read_metadata(path).num_rows)
+    reader.sum_rows = lambda *_: 0
+    rewriter.sum_file = lambda _, path, __: reader.RowSum(rows=pq.read_metadata(path).num_rows)
     for name, answer in (("sha256", "0" * 64), ("sync", None), ("sync_tree", None)):
         setattr(LocalStorage, name, lambda *_, answer=answer: answer)
     return compact_ours(place)

@@ -39,8 +39,8 @@ from lakebed.iceberg.catalog import LakeCatalog, open_catalog
 from lakebed.iceberg.committer import Committer
 from lakebed.iceberg.locations import to_uri
 from lakebed.lake import Lake, connect
-from lakebed.parquet.arrow_schema import to_arrow
-from lakebed.parquet.tail import read_tail
+from lakebed.parquet.footer.tail import read_tail
+from lakebed.parquet.schema.arrow import to_arrow
 from lakebed.registry.lake_tables import LakeTable, TableSpec, create_table
 from lakebed.registry.operations import Operation
 from lakebed.registry.publish import publish_partition

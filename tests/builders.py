@@ -20,7 +20,7 @@ from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.core.times import TimeRange
 from lakebed.lake import Lake
-from lakebed.parquet.arrow_schema import to_arrow
+from lakebed.parquet.schema.arrow import to_arrow
 from lakebed.registry.create import open_backend
 from lakebed.registry.engine import Registry
 from lakebed.registry.groups import seal

@@ -23,8 +23,8 @@ from lakebed.iceberg.committer import Committer
 from lakebed.iceberg.locations import from_uri
 from lakebed.iceberg.manifest_store import ManifestStore
 from lakebed.iceberg.opening import Base, TableOpener
-from lakebed.parquet.arrow_schema import to_arrow
 from lakebed.parquet.capture import capture
+from lakebed.parquet.schema.arrow import to_arrow
 from lakebed.registry.lake_tables import LakeTable, TableSpec, create_table, evolve_schema, require_table
 from lakebed.registry.operations import Operation
 from lakebed.registry.publish import publish_partition

@@ -11,8 +11,8 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakebed.parquet import upgrade
-from lakebed.parquet.compact import encode_integer
+from lakebed.parquet.footer import upgrade
+from lakebed.parquet.footer.thrift import encode_integer
 
 if TYPE_CHECKING:
     from pathlib import Path

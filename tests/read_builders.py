@@ -15,8 +15,8 @@ from builders import insert_hours, writing_path
 from lakebed.core.files import FileType, NewFile
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
-from lakebed.parquet.arrow_schema import to_arrow
 from lakebed.parquet.capture import capture
+from lakebed.parquet.schema.arrow import to_arrow
 from lakebed.registry.lake_tables import TableSpec, create_table, evolve_schema
 from lakebed.registry.publish import publish_partition
 from lakebed.writing import partition_of, wanted_of

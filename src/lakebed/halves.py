@@ -13,7 +13,7 @@ from lakebed.core.names import TableName
 from lakebed.core.schema.ddl import parse_columns
 from lakebed.core.schema.schema import Schema
 from lakebed.core.times import Time, TimeRange
-from lakebed.parquet.arrow_schema import from_arrow
+from lakebed.parquet.schema.arrow import from_arrow
 from lakebed.registry.lake_tables import require_table
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from lakebed.core.names import GLOBAL_INSTANCE
 from lakebed.core.partitions import NewPartition
 from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.parquet.capture import CapturedFile, capture, capture_foreign
+from lakebed.parquet.foreign.preflight import find_obstacles, list_path_fields
 from lakebed.parquet.inspect import Wanted
-from lakebed.parquet.preflight import find_obstacles, list_path_fields
 from lakebed.registry.left_out import drop_records, find_left_out
 from lakebed.registry.operations import DEFAULT_LEASE_US, Operation
 from lakebed.registry.orphans import list_swept

@@ -23,7 +23,7 @@ from lakebed.check.replay import find_differences
 from lakebed.check.run import open_snapshot
 from lakebed.check.scan import Progress, Scan
 from lakebed.core.errors import InvalidValueError, StorageUnavailableError
-from lakebed.parquet.upgrade import upgrade_v1
+from lakebed.parquet.footer.upgrade import upgrade_v1
 from lakebed.registry.create import open_registry
 from lakebed.storage.local import LocalStorage
 from lakebed.storage.open import open_storage

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from builders import ORDERS, make_table, write_partition, writing_path
-from lakebed.parquet.arrow_schema import to_arrow
+from lakebed.parquet.schema.arrow import to_arrow
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lakebed.core.schema.schema import walk
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
-from lakebed.parquet.arrow_schema import to_arrow_nullable
+from lakebed.parquet.schema.arrow import to_arrow_nullable
 from strategies import schemas, values_of
 
 if TYPE_CHECKING:

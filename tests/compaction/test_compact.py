@@ -17,7 +17,7 @@ from builders import ORDERS, SCHEMA, START, arrow_rows, count, fresh_name, grow_
 from lakebed.compaction import CompactionOptions, Control, compact, plan_compaction
 from lakebed.core import fingerprints
 from lakebed.core.errors import InvalidNameError, InvalidValueError, TableNotFoundError
-from lakebed.parquet.arrow_schema import to_arrow
+from lakebed.parquet.schema.arrow import to_arrow
 from lakebed.registry.lake_tables import TableSpec, create_table, require_table
 from lakebed.registry.runs import list_runs
 

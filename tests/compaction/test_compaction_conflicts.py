@@ -15,7 +15,7 @@ from builders import ORDERS, arrow_rows, logical_dump, micros_of, within, writin
 from lakebed.compaction import Control, Engines, LocalEngine, Order, Rewriting, compact, plan_compaction, swap
 from lakebed.core.errors import OutcomeUnknownError, RewriteMismatchError, VictimsChangedError
 from lakebed.core.times import TimeRange
-from lakebed.parquet.row_reading import RowSum
+from lakebed.parquet.rewrite.reader import RowSum
 from lakebed.registry.operations import find_operation
 from lakebed.registry.retire import retire_by_ids
 from lakebed.registry.runs import list_runs

@@ -15,8 +15,8 @@ from lakebed.compaction import CompactionOptions, compact, plan_compaction
 from lakebed.components.compactor import Compactor, CompactorOptions
 from lakebed.core.errors import FileDamagedError
 from lakebed.core.tables.compaction import Reason
-from lakebed.parquet.row_reading import Reader, Source
-from lakebed.parquet.shaping import Shape
+from lakebed.parquet.rewrite.reader import Reader, Source
+from lakebed.parquet.rewrite.target import Shape
 from lakebed.registry.lake_tables import require_table
 
 if TYPE_CHECKING:

@@ -20,13 +20,13 @@ from row_strategies import tables
 from lakebed.core.errors import FileChangedError, StorageFullError
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
-from lakebed.parquet.arrow_schema import from_arrow, to_arrow, to_arrow_nullable
 from lakebed.parquet.inspect import Wanted
-from lakebed.parquet.packing import choose_dictionaries
-from lakebed.parquet.rewriting import Recipe, Rewritten, rewrite_files
-from lakebed.parquet.row_hash import sum_rows
-from lakebed.parquet.row_reading import RowSum, Source, sum_file, sum_files
-from lakebed.parquet.shaping import Shape
+from lakebed.parquet.rewrite.encoding import choose_dictionaries
+from lakebed.parquet.rewrite.reader import RowSum, Source, sum_file, sum_files
+from lakebed.parquet.rewrite.rewriter import Recipe, Rewritten, rewrite_files
+from lakebed.parquet.rewrite.row_hash import sum_rows
+from lakebed.parquet.rewrite.target import Shape
+from lakebed.parquet.schema.arrow import from_arrow, to_arrow, to_arrow_nullable
 from lakebed.storage.open import open_storage
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from row_strategies import tables
 
-from lakebed.parquet.row_hash import MODULUS, RowSummer, sum_rows
+from lakebed.parquet.rewrite.row_hash import MODULUS, RowSummer, sum_rows
 
 if TYPE_CHECKING:
     from lakebed.core.schema.schema import Schema

@@ -19,7 +19,7 @@ from ice import ROWS, IceLake, write_file
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, List, Primitive, Struct
 from lakebed.iceberg.locations import from_uri
-from lakebed.parquet.arrow_schema import to_arrow
+from lakebed.parquet.schema.arrow import to_arrow
 from lakebed.writing import register_files
 
 if TYPE_CHECKING:

@@ -20,14 +20,14 @@ from builders import ORDERS, SCHEMA, arrow_rows, make_table
 from lakebed.core.errors import AdoptionRefusedError, InvalidValueError, LimitExceededError, UnreadableFileError
 from lakebed.core.files import Verify
 from lakebed.parquet.capture import CapturedFile, capture, capture_foreign
-from lakebed.parquet.discovery import read_columns
-from lakebed.parquet.framing import find_meta
+from lakebed.parquet.footer.framing import find_meta
+from lakebed.parquet.footer.upgrade import list_pointers
+from lakebed.parquet.foreign.infer import read_columns
+from lakebed.parquet.foreign.preflight import check_files
+from lakebed.parquet.foreign.sandbox import ForeignFile, Inspector, WorkerLimits
 from lakebed.parquet.inspect import Inspection, Wanted, inspect
-from lakebed.parquet.isolation import ForeignFile, Inspector, WorkerLimits
-from lakebed.parquet.nodes import decode_schema
 from lakebed.parquet.pages import find_damage
-from lakebed.parquet.preflight import check_files
-from lakebed.parquet.upgrade import list_pointers
+from lakebed.parquet.schema.tree import decode_schema
 from lakebed.testing import temporary_lake
 
 if TYPE_CHECKING:

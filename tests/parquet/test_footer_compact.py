@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from thrift.Thrift import TType
 
 from lakebed.core.errors import FooterCorruptError
-from lakebed.parquet.compact import encode_header, encode_integer, require_struct
+from lakebed.parquet.footer.thrift import encode_header, encode_integer, require_struct
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

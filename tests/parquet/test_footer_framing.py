@@ -6,7 +6,7 @@ import pytest
 from footer_samples import framed, meta_of, people, tail_of, write
 
 from lakebed.core.errors import FooterCorruptError
-from lakebed.parquet.framing import normalize
+from lakebed.parquet.footer.framing import normalize
 from lakebed.parquet.inspect import parse
 
 

@@ -14,9 +14,9 @@ from footer_samples import framed, people, people_schema, tail_of, write
 from hostile_footers import corpus, crash, hog, sample_meta, slow
 
 from lakebed.core.errors import LakebedError, LimitExceededError, RefusedError, UnavailableError, UnreadableFileError
+from lakebed.parquet.foreign.protocol import Job, encode_job
+from lakebed.parquet.foreign.sandbox import ForeignFile, WorkerLimits, _Worker, inspect_isolated
 from lakebed.parquet.inspect import Inspection, ParseLimits, Wanted, inspect
-from lakebed.parquet.isolation import ForeignFile, WorkerLimits, _Worker, inspect_isolated
-from lakebed.parquet.wire import Job, encode_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ import json, resource, sys
 sys.path.insert(0, sys.argv[1])
 from footer_samples import people_schema
 from hostile_footers import corpus
-from lakebed.parquet.isolation import ForeignFile, inspect_isolated
+from lakebed.parquet.foreign.sandbox import ForeignFile, inspect_isolated
 files = [ForeignFile(path=name, tail=tail) for name, tail in corpus().items() if name in {"memory", "nested schema", "short statistics"}]
 found = inspect_isolated(files, people_schema())
 print(json.dumps([resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024, [type(one).__name__ for one in found]]))

@@ -12,9 +12,9 @@ from thrift.Thrift import TType
 
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct, Type
-from lakebed.parquet.framing import frame
+from lakebed.parquet.footer.framing import frame
 from lakebed.parquet.inspect import parse
-from lakebed.parquet.readiness import list_problems
+from lakebed.parquet.schema.problems import list_problems
 
 
 def problems(table: pa.Table, schema: Schema, *, require_ids: bool = True, **options: Any) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from lakebed.core.bounds import coordinate, lower_bound, upper_bound
 from lakebed.core.bounds import encode as encode_bound
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
-from lakebed.parquet.framing import frame
+from lakebed.parquet.footer.framing import frame
 from lakebed.parquet.inspect import parse
 from lakebed.parquet.statistics import column_statistics
 from strategies import values_of

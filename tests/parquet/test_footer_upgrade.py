@@ -10,9 +10,9 @@ from footer_trees import FILE_ROWS, GROUP_ROWS, POINTERS, ROW_GROUPS, Tree, deco
 from thrift.Thrift import TType
 
 from lakebed.core.errors import FooterCorruptError, FooterRowsError
-from lakebed.parquet.framing import normalize
+from lakebed.parquet.footer.framing import normalize
+from lakebed.parquet.footer.upgrade import RowCounts, count_rows, strip_index_pointers, upgrade_v1
 from lakebed.parquet.inspect import parse
-from lakebed.parquet.upgrade import RowCounts, count_rows, strip_index_pointers, upgrade_v1
 
 if TYPE_CHECKING:
     from collections.abc import Callable

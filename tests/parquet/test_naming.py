@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed.core.errors import FooterCorruptError
-from lakebed.parquet.framing import find_meta, frame
-from lakebed.parquet.naming import add_ids
-from lakebed.parquet.nodes import decode_schema
+from lakebed.parquet.footer.field_ids import add_ids
+from lakebed.parquet.footer.framing import find_meta, frame
+from lakebed.parquet.schema.tree import decode_schema
 
 VALUES = [
     pa.array([1, None], pa.int32()), pa.array([1, 2], pa.int64()), pa.array([1.5, None], pa.float64()), pa.array([True, False]),

@@ -19,9 +19,9 @@ from lakebed.core.files import ColumnStatistics
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.schema.types import Field, Primitive
-from lakebed.parquet.arrow_schema import to_arrow
-from lakebed.parquet.partition_values import decode_bound, find_partition_path
-from lakebed.parquet.preflight import FileVerdict, check_files
+from lakebed.parquet.foreign.partition_values import decode_bound, find_partition_path
+from lakebed.parquet.foreign.preflight import FileVerdict, check_files
+from lakebed.parquet.schema.arrow import to_arrow
 from lakebed.testing import temporary_lake
 from lakebed.writing import register_files
 

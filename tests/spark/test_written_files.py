@@ -12,7 +12,7 @@ from builders import count
 from lakebed.core.bounds import lower_bound, upper_bound
 from lakebed.core.schema.schema import Schema, walk
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
-from lakebed.parquet.layout import find_layout, list_element, map_entry
+from lakebed.parquet.schema.match import find_layout, list_element, map_entry
 from lakebed.pipeline.insert import insert, schema_like
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebed.lake import Lake
-    from lakebed.parquet.nodes import Node
+    from lakebed.parquet.schema.tree import Node
 
 PLAIN = [
     "id",

@@ -12,7 +12,7 @@ from builders import writing_path
 from lakebed.core.names import TableName
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
-from lakebed.parquet.arrow_schema import to_arrow
+from lakebed.parquet.schema.arrow import to_arrow
 from lakebed.pipeline.combine import combine_partials
 from lakebed.pipeline.frames import frame_of
 from lakebed.registry.lake_tables import TableSpec, create_table, require_table

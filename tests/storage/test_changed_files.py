@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed.core.errors import FileMissingError, NotAFileError, UnreadableFileError
-from lakebed.parquet.naming import give_ids
+from lakebed.parquet.footer.field_ids import give_ids
 
 if TYPE_CHECKING:
     from lakebed.storage.local import LocalStorage

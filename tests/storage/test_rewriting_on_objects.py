@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakebed.parquet.arrow_schema import from_arrow, to_arrow
 from lakebed.parquet.inspect import Wanted
-from lakebed.parquet.rewriting import Recipe, rewrite_files
-from lakebed.parquet.row_reading import Source
-from lakebed.parquet.shaping import Shape
+from lakebed.parquet.rewrite.reader import Source
+from lakebed.parquet.rewrite.rewriter import Recipe, rewrite_files
+from lakebed.parquet.rewrite.target import Shape
+from lakebed.parquet.schema.arrow import from_arrow, to_arrow
 
 if TYPE_CHECKING:
     from lakebed.storage.protocol import Storage

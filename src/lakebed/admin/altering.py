@@ -12,7 +12,7 @@ from lakebed.core.errors import InvalidValueError, SchemaRefusedError
 from lakebed.core.schema.altering import AddColumn, Change, DropColumn, MakeOptional, RenameColumn, WidenColumn, alter
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import List, Map, Primitive, Struct, Type
-from lakebed.parquet.arrow_schema import from_arrow
+from lakebed.parquet.schema.arrow import from_arrow
 from lakebed.registry.lake_tables import evolve_schema, list_versions, read_table, require_evolvable
 from lakebed.registry.runs import add_run, finish_run
 from lakebed.registry.table_names import missing_table, resolve_name

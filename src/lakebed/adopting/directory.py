@@ -15,9 +15,9 @@ from lakebed.adopting.schemas import describe_columns
 from lakebed.core.errors import AdoptionRefusedError, FileConflictError, LakebedError
 from lakebed.core.results import Rows
 from lakebed.parquet.capture import capture_foreign
-from lakebed.parquet.enriching import ForeignRows, rewrite_foreign
-from lakebed.parquet.rewriting import Recipe
-from lakebed.parquet.shaping import Shape
+from lakebed.parquet.rewrite.conform import ForeignRows, rewrite_foreign
+from lakebed.parquet.rewrite.rewriter import Recipe
+from lakebed.parquet.rewrite.target import Shape
 from lakebed.registry.adopted import SourceStamp, list_adopted, remember_adopted
 from lakebed.registry.lake_tables import TableSpec, create_table, evolve_schema, require_table
 from lakebed.registry.left_out import LeftOut, drop_records, record_left_out

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from lakebed.adopting.legacy_plan import BAD_FOOTER, CHANGED_FILE, MISSING_FILE, OUTSIDE, ROWS_DIFFER, UNFIT, LegacyFinding, find
 from lakebed.core.errors import CorruptionError, FileMissingError, FooterRowsError, LakebedError, NotAFileError, PathRefusedError
 from lakebed.core.files import ChecksumKind, Footer, NewFile
-from lakebed.parquet.framing import find_meta, normalize
-from lakebed.parquet.isolation import ForeignFile, inspect_isolated
-from lakebed.parquet.tail import read_tail
-from lakebed.parquet.upgrade import count_rows, upgrade_v1
+from lakebed.parquet.footer.framing import find_meta, normalize
+from lakebed.parquet.footer.tail import read_tail
+from lakebed.parquet.footer.upgrade import count_rows, upgrade_v1
+from lakebed.parquet.foreign.sandbox import ForeignFile, inspect_isolated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -21,9 +21,9 @@ from lakebed.core.errors import FileMissingError, InvalidValueError, LakebedErro
 from lakebed.core.results import Rows
 from lakebed.core.schema.schema import Schema
 from lakebed.core.tables.settings import LEGACY
-from lakebed.parquet.discovery import Discovery
+from lakebed.parquet.foreign.infer import Discovery
+from lakebed.parquet.foreign.sandbox import ForeignFile
 from lakebed.parquet.inspect import Wanted
-from lakebed.parquet.isolation import ForeignFile
 from lakebed.registry.adopted import list_registered
 from lakebed.registry.lake_tables import TableSpec, create_table, find_table, list_versions
 from lakebed.registry.left_out import LeftOut, record_left_out

@@ -19,10 +19,10 @@ from lakebed.core.schema.evolution import evolve
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.transforms import parse_transform
 from lakebed.core.schema.types import Primitive
-from lakebed.parquet.discovery import Discovered, Discovery
-from lakebed.parquet.isolation import ForeignFile
-from lakebed.parquet.preflight import check_files
-from lakebed.parquet.tail import read_tail
+from lakebed.parquet.footer.tail import read_tail
+from lakebed.parquet.foreign.infer import Discovered, Discovery
+from lakebed.parquet.foreign.preflight import check_files
+from lakebed.parquet.foreign.sandbox import ForeignFile
 from lakebed.registry.adopted import SourceStamp, list_adopted
 from lakebed.registry.lake_tables import find_table, list_versions
 from lakebed.registry.orphans import list_unknown
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lakebed.adopting.schemas import Merged
     from lakebed.adopting.walking import FoundFile, Walk
     from lakebed.core.names import TableName
-    from lakebed.parquet.preflight import FileVerdict
+    from lakebed.parquet.foreign.preflight import FileVerdict
     from lakebed.registry.engine import Registry
     from lakebed.registry.lake_tables import LakeTable
     from lakebed.storage.protocol import Storage

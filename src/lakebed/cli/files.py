@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData
 
     from lakebed.lake import Lake
-    from lakebed.parquet.preflight import FileVerdict
+    from lakebed.parquet.foreign.preflight import FileVerdict
     from lakebed.registry.publish import Published
 
 files = typer.Typer(help="Files of the lake, and files that others wrote.", no_args_is_help=True)
@@ -232,7 +232,7 @@ def _field_id(metadata: FileMetaData, path: str) -> int | None:
 
 
 def _check(lake: Lake, table: str, paths: list[str], *, adopt: bool, verify: Verify) -> list[FileVerdict]:
-    from lakebed.parquet.preflight import check_files as check  # noqa: PLC0415 - brings pyarrow
+    from lakebed.parquet.foreign.preflight import check_files as check  # noqa: PLC0415 - brings pyarrow
 
     found = lake.table(table)
     partition_by = json.loads(found.metadata.partition_by)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.errors import FileChangedError, FileDamagedError, FileMissingError, LakebedError, UnavailableError, UnreadableFileError
 from lakebed.core.files import Verify
+from lakebed.parquet.footer.tail import read_tail
+from lakebed.parquet.foreign.sandbox import ForeignFile, Inspector
 from lakebed.parquet.inspect import Wanted
-from lakebed.parquet.isolation import ForeignFile, Inspector
-from lakebed.parquet.tail import read_tail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

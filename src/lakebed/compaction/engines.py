@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 from lakebed.compaction.planning import LOCAL_BYTES, sort_columns
 from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.schema.types import Primitive
-from lakebed.parquet.rewriting import Recipe, rewrite_files
-from lakebed.parquet.row_reading import RowSum, Source
-from lakebed.parquet.shaping import Shape
+from lakebed.parquet.rewrite.reader import RowSum, Source
+from lakebed.parquet.rewrite.rewriter import Recipe, rewrite_files
+from lakebed.parquet.rewrite.target import Shape
 from lakebed.writing import wanted_of
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from lakebed.compaction.engines import Order
 from lakebed.core import fingerprints
 from lakebed.core.errors import RewriteMismatchError
 from lakebed.core.partitions import NewPartition
-from lakebed.parquet.row_reading import RowSum, Source, sum_files
-from lakebed.parquet.shaping import Shape
+from lakebed.parquet.rewrite.reader import RowSum, Source, sum_files
+from lakebed.parquet.rewrite.target import Shape
 from lakebed.registry.operations import DEFAULT_LEASE_US
 from lakebed.registry.publish import publish_partition
 from lakebed.registry.small_files import COMPACT

@@ -35,7 +35,7 @@ from lakebed.iceberg.results import Advanced, Verified, describe_commit
 from lakebed.iceberg.settling import Settler
 from lakebed.iceberg.state import TableState, read_state, read_whole
 from lakebed.iceberg.sweeping import list_leftovers, list_reachable, read_root
-from lakebed.parquet.layout import LayoutFinder
+from lakebed.parquet.schema.match import LayoutFinder
 from lakebed.registry.footers import load_footers
 from lakebed.registry.foreign import clear_stop, list_tables_with_foreign, record_stop
 from lakebed.registry.groups import list_files_at_group

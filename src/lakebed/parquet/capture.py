@@ -16,9 +16,9 @@ from lakebed.core.errors import (
     UnreadableFileError,
 )
 from lakebed.core.files import ChecksumKind, NewFile, Verify
+from lakebed.parquet.footer.tail import MAX_FOOTER_BYTES, read_tail
+from lakebed.parquet.foreign.sandbox import ForeignFile, Inspector, WorkerLimits
 from lakebed.parquet.inspect import DEFAULT, Inspection, Wanted, inspect
-from lakebed.parquet.isolation import ForeignFile, Inspector, WorkerLimits
-from lakebed.parquet.tail import MAX_FOOTER_BYTES, read_tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,17 +15,17 @@ import pyarrow.parquet as pq
 from lakebed.core.errors import FooterCorruptError, FooterRowsError
 from lakebed.core.files import ColumnStatistics, Footer
 from lakebed.core.schema.types import Primitive
-from lakebed.parquet.framing import find_meta
-from lakebed.parquet.layout import find_layout
-from lakebed.parquet.old_calendar import MARK, tell_old_times
-from lakebed.parquet.placement import require_placed, require_pointers
-from lakebed.parquet.readiness import find_problems, tell_nulls
+from lakebed.parquet.footer.framing import find_meta
+from lakebed.parquet.footer.placement import require_placed, require_pointers
+from lakebed.parquet.schema.calendar import MARK, tell_old_times
+from lakebed.parquet.schema.match import find_layout
+from lakebed.parquet.schema.problems import find_problems, tell_nulls
 from lakebed.parquet.statistics import FIRST_COLUMNS, count_nulls, find_range, summarize
 
 if TYPE_CHECKING:
     from lakebed.core.schema.schema import Schema
-    from lakebed.parquet.layout import Layout
-    from lakebed.parquet.upgrade import Pointers
+    from lakebed.parquet.footer.upgrade import Pointers
+    from lakebed.parquet.schema.match import Layout
 
 # Whatever pyarrow has been seen to raise for bytes that are no footer: OSError, ArrowInvalid (a ValueError),
 # UnicodeDecodeError, OverflowError, IndexError and Arrow's own.

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from lakebed.parquet.framing import find_meta
+from lakebed.parquet.footer.framing import find_meta
 from lakebed.parquet.inspect import PYARROW_ERRORS, TRUSTED, ParseLimits, is_out_of_memory, parse
-from lakebed.parquet.layout import walk_nodes
-from lakebed.parquet.nodes import decode_schema
+from lakebed.parquet.schema.match import walk_nodes
+from lakebed.parquet.schema.tree import decode_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

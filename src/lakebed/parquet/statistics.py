@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lakebed.core.bounds import coordinate, lower_bound, upper_bound
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.files import ColumnStatistics
-from lakebed.parquet.layout import find_layout
+from lakebed.parquet.schema.match import find_layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from lakebed.core.bounds import Value
     from lakebed.core.schema.schema import Schema
     from lakebed.core.schema.types import Primitive
-    from lakebed.parquet.layout import Layout, Leaf
-    from lakebed.parquet.mapping import Convert
+    from lakebed.parquet.schema.match import Layout, Leaf
+    from lakebed.parquet.schema.types import Convert
 
     Range = tuple[Value | None, Value | None]
 

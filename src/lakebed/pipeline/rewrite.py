@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from lakebed.compaction import Rewriting
 from lakebed.core.tables.compaction import TARGET_BYTES
-from lakebed.parquet.row_hash import RowSummer
-from lakebed.parquet.row_reading import RowSum
+from lakebed.parquet.rewrite.reader import RowSum
+from lakebed.parquet.rewrite.row_hash import RowSummer
 from lakebed.pipeline.combine import combine_partials
 from lakebed.pipeline.faults import spark_translated
 from lakebed.pipeline.frames import frame_of, stored_frame

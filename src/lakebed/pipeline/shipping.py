@@ -11,7 +11,7 @@ from typing import TypeVar
 from pyspark import cloudpickle
 
 from lakebed.core.schema import decimals, murmur3
-from lakebed.parquet import row_hash, task_writer
+from lakebed.parquet.rewrite import row_hash, task_writer
 
 Function = TypeVar("Function")
 

@@ -17,11 +17,11 @@ from lakebed.core.errors import InvalidValueError, NotIcebergReadyError, SchemaR
 from lakebed.core.names import GLOBAL_INSTANCE
 from lakebed.core.partitions import NewPartition
 from lakebed.core.schema.types import Primitive
-from lakebed.parquet.arrow_schema import to_arrow_nullable
 from lakebed.parquet.capture import CapturedFile, capture_written
+from lakebed.parquet.footer.field_ids import give_ids
 from lakebed.parquet.inspect import is_in_old_calendar
-from lakebed.parquet.naming import give_ids
-from lakebed.parquet.task_writer import WRITTEN, TaskWriter
+from lakebed.parquet.rewrite.task_writer import WRITTEN, TaskWriter
+from lakebed.parquet.schema.arrow import to_arrow_nullable
 from lakebed.pipeline.columns import needs_own_writer, quote, select_stored
 from lakebed.pipeline.faults import spark_translated
 from lakebed.pipeline.frames import is_remote_session

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 from lakebed.core.errors import LakebedError, SchemaRefusedError, UnreadableFileError
 from lakebed.core.schema.schema import Schema, walk
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct, Type
-from lakebed.parquet.framing import find_meta
+from lakebed.parquet.footer.framing import find_meta
+from lakebed.parquet.foreign.sandbox import WorkerLimits, inspect_isolated
 from lakebed.parquet.inspect import Wanted
-from lakebed.parquet.isolation import WorkerLimits, inspect_isolated
-from lakebed.parquet.layout import list_element, map_entry, walk_nodes
-from lakebed.parquet.mapping import describe, stored_type
-from lakebed.parquet.nodes import Node, Physical, decode_schema, schema_prefix
+from lakebed.parquet.schema.match import list_element, map_entry, walk_nodes
+from lakebed.parquet.schema.tree import Node, Physical, decode_schema, schema_prefix
+from lakebed.parquet.schema.types import describe, stored_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakebed.parquet.isolation import ForeignFile
+    from lakebed.parquet.foreign.sandbox import ForeignFile
 
 _LIMITS = WorkerLimits()
 # Something to compare with: what differs is not asked for here

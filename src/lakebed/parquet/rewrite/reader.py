@@ -13,15 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakebed.core.errors import FileChangedError, FileDamagedError
+from lakebed.parquet.footer.tail import read_tail
 from lakebed.parquet.inspect import PYARROW_ERRORS
 from lakebed.parquet.pages import Damage, find_damage
-from lakebed.parquet.row_hash import MODULUS, add_column, sum_rows, total
-from lakebed.parquet.tail import read_tail
+from lakebed.parquet.rewrite.row_hash import MODULUS, add_column, sum_rows, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from lakebed.parquet.shaping import Shape
+    from lakebed.parquet.rewrite.target import Shape
     from lakebed.storage.protocol import Storage
 
 WHOLE_BYTES = 16 << 20  # a larger file is read in batches

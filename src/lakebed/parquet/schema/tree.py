@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from lakebed.parquet.compact import BINARY, BYTE, I16, I32, I64, MAX_DEPTH, STRUCT, TRUE, Reader, corrupt, refuse_truncated
-from lakebed.parquet.framing import find_meta
+from lakebed.parquet.footer.framing import find_meta
+from lakebed.parquet.footer.thrift import BINARY, BYTE, I16, I32, I64, MAX_DEPTH, STRUCT, TRUE, Reader, corrupt, refuse_truncated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

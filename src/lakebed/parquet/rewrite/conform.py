@@ -10,16 +10,16 @@ import pyarrow.parquet as pq
 
 from lakebed.core.errors import LakebedError, RewriteMismatchError, UnreadableFileError
 from lakebed.parquet.inspect import PYARROW_ERRORS
-from lakebed.parquet.old_calendar import list_doubtful_int96, tell_old_rows
-from lakebed.parquet.rewriting import write_portions
-from lakebed.parquet.row_hash import sum_rows
-from lakebed.parquet.row_reading import PORTION_BYTES, Portion, RowSum
+from lakebed.parquet.rewrite.reader import PORTION_BYTES, Portion, RowSum
+from lakebed.parquet.rewrite.rewriter import write_portions
+from lakebed.parquet.rewrite.row_hash import sum_rows
+from lakebed.parquet.schema.calendar import list_doubtful_int96, tell_old_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from lakebed.parquet.capture import CapturedFile
-    from lakebed.parquet.rewriting import Recipe
+    from lakebed.parquet.rewrite.rewriter import Recipe
     from lakebed.storage.protocol import Storage
 
 

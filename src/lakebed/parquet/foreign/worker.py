@@ -1,6 +1,6 @@
 """The child process that reads strangers' footers: confined before it sees the first of their bytes.
 
-Started by lakebed.parquet.isolation, never imported by the parent's own work.
+Started by lakebed.parquet.foreign.sandbox, never imported by the parent's own work.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import IO
 
 from lakebed.core.errors import CorruptionError, FooterCorruptError, FooterRowsError
-from lakebed.parquet import wire
-from lakebed.parquet.framing import TRAILER_BYTES, find_meta
+from lakebed.parquet.footer.framing import TRAILER_BYTES, find_meta
+from lakebed.parquet.footer.upgrade import list_pointers
+from lakebed.parquet.foreign import protocol
 from lakebed.parquet.inspect import PYARROW_ERRORS, Inspection, inspect
-from lakebed.parquet.layout import forget_layouts, walk_nodes
-from lakebed.parquet.nodes import decode_schema
 from lakebed.parquet.pages import find_damage
-from lakebed.parquet.readiness import find_problems
-from lakebed.parquet.upgrade import list_pointers
+from lakebed.parquet.schema.match import forget_layouts, walk_nodes
+from lakebed.parquet.schema.problems import find_problems
+from lakebed.parquet.schema.tree import decode_schema
 
 _STATM = Path("/proc/self/statm")
 _STANDARD_STREAMS = 3
@@ -30,16 +30,16 @@ _MIB = 1 << 20
 
 def main() -> None:
     source, sink = sys.stdin.buffer, sys.stdout.buffer
-    if (first := wire.read_frame(source)) is None:
+    if (first := protocol.read_frame(source)) is None:
         return
-    job = wire.decode_job(first)
+    job = protocol.decode_job(first)
     confine(job.memory_bytes)
-    wire.write_frame(sink, wire.READY)
-    while (item := wire.read_frame(source)) is not None:
-        file_bytes, seconds, tail = wire.decode_file(item)
+    protocol.write_frame(sink, protocol.READY)
+    while (item := protocol.read_frame(source)) is not None:
+        file_bytes, seconds, tail = protocol.decode_file(item)
         _allow_cpu(seconds)
         file = _AskedFile(source, sink, file_bytes) if job.decodes_pages else None
-        wire.write_frame(sink, _limited(wire.encode_answer(answer(tail, job, file_bytes=file_bytes, file=file))))
+        protocol.write_frame(sink, _limited(protocol.encode_answer(answer(tail, job, file_bytes=file_bytes, file=file))))
         forget_layouts()  # one stranger's columns must not eat the memory of the next
         find_problems.cache_clear()
 
@@ -55,37 +55,37 @@ def confine(memory_bytes: int) -> None:
     _limit(resource.RLIMIT_NOFILE, _STANDARD_STREAMS)
 
 
-def answer(tail: bytes, job: wire.Job, *, file_bytes: int, file: _AskedFile | None = None) -> wire.Answer:
+def answer(tail: bytes, job: protocol.Job, *, file_bytes: int, file: _AskedFile | None = None) -> protocol.Answer:
     """What `job` wants to know of one tail; the form is proven by our own walker before pyarrow looks. With `file`, its pages are decoded."""
     try:
         found = _refusal(tail, job) or _inspect(tail, job, file_bytes)
         damage = find_damage(file, tail, limits=job.parse) if file is not None and isinstance(found, Inspection) else None
     except MemoryError:
-        return wire.OverLimit(limit=f"{job.memory_bytes // _MIB} MiB of memory", is_memory=True)
+        return protocol.OverLimit(limit=f"{job.memory_bytes // _MIB} MiB of memory", is_memory=True)
     except FooterRowsError as exc:
-        return wire.Unreadable(reason=f"its row groups hold {exc.footer_rows} rows, its file level says {exc.registry_rows}")
+        return protocol.Unreadable(reason=f"its row groups hold {exc.footer_rows} rows, its file level says {exc.registry_rows}")
     except FooterCorruptError as exc:
-        return wire.Unreadable(reason=str(exc), row_group=exc.row_group, column=exc.column)
+        return protocol.Unreadable(reason=str(exc), row_group=exc.row_group, column=exc.column)
     except CorruptionError as exc:
-        return wire.Unreadable(reason=str(exc))
+        return protocol.Unreadable(reason=str(exc))
     except PYARROW_ERRORS as exc:
-        return wire.Unreadable(reason=f"its footer contradicts itself ({type(exc).__name__})")
+        return protocol.Unreadable(reason=f"its footer contradicts itself ({type(exc).__name__})")
     if damage is not None:
-        return wire.Unreadable(reason=f"it cannot be decoded: {damage}", row_group=damage.row_group, column=damage.column)
+        return protocol.Unreadable(reason=f"it cannot be decoded: {damage}", row_group=damage.row_group, column=damage.column)
     return found
 
 
-def _inspect(tail: bytes, job: wire.Job, file_bytes: int) -> Inspection:
+def _inspect(tail: bytes, job: protocol.Job, file_bytes: int) -> Inspection:
     pointers = list_pointers(find_meta(tail))
     return inspect(tail, job.schema, wanted=job.wanted, limits=job.parse, file_bytes=file_bytes, pointers=pointers)
 
 
-def _refusal(tail: bytes, job: wire.Job) -> wire.Answer | None:
+def _refusal(tail: bytes, job: protocol.Job) -> protocol.Answer | None:
     meta = find_meta(tail)
     if len(meta) + TRAILER_BYTES != len(tail):
-        return wire.Unreadable(reason="its tail does not begin with the metadata")
+        return protocol.Unreadable(reason="its tail does not begin with the metadata")
     columns = sum(1 for _ in walk_nodes(decode_schema(meta).children))
-    return wire.OverLimit(limit=f"{job.parse.container_items} columns") if columns > job.parse.container_items else None
+    return protocol.OverLimit(limit=f"{job.parse.container_items} columns") if columns > job.parse.container_items else None
 
 
 class _AskedFile(io.RawIOBase):
@@ -112,21 +112,23 @@ class _AskedFile(io.RawIOBase):
         left = self._size - self._position
         wanted = left if size < 0 else min(size, left)
         parts = []
-        while wanted > 0 and (part := self._ask(min(wanted, wire.MAX_RANGE))):
+        while wanted > 0 and (part := self._ask(min(wanted, protocol.MAX_RANGE))):
             parts.append(part)
             wanted -= len(part)
         return b"".join(parts)
 
     def _ask(self, length: int) -> bytes:
-        wire.write_frame(self._sink, wire.encode_range(wire.Range(offset=self._position, length=length)))
-        part = wire.read_frame(self._source) or b""
+        protocol.write_frame(self._sink, protocol.encode_range(protocol.Range(offset=self._position, length=length)))
+        part = protocol.read_frame(self._source) or b""
         self._position += len(part)
         return part
 
 
 def _limited(payload: bytes) -> bytes:
     return (
-        payload if len(payload) <= wire.MAX_ANSWER else wire.encode_answer(wire.OverLimit(limit=f"{wire.MAX_ANSWER} bytes of statistics"))
+        payload
+        if len(payload) <= protocol.MAX_ANSWER
+        else protocol.encode_answer(protocol.OverLimit(limit=f"{wire.MAX_ANSWER} bytes of statistics"))
     )
 
 

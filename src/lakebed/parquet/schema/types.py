@@ -7,13 +7,13 @@ from decimal import Context, Decimal
 from typing import TYPE_CHECKING
 
 from lakebed.core.schema.types import Primitive, can_promote
-from lakebed.parquet.nodes import Physical
+from lakebed.parquet.schema.tree import Physical
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.core.bounds import Value
-    from lakebed.parquet.nodes import Annotation, Node
+    from lakebed.parquet.schema.tree import Annotation, Node
 
     Convert = Callable[[Value], Value]
 

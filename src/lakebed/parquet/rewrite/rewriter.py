@@ -25,15 +25,15 @@ import pyarrow.parquet as pq
 from lakebed.core.tables.compaction import count_outputs
 from lakebed.parquet.capture import CapturedFile, capture
 from lakebed.parquet.inspect import PYARROW_ERRORS
-from lakebed.parquet.packing import Packing, choose_packing
-from lakebed.parquet.row_reading import PORTION_BYTES, WHOLE_BYTES, Portion, Reader, RowSum, Source, sum_file
+from lakebed.parquet.rewrite.encoding import Packing, choose_packing
+from lakebed.parquet.rewrite.reader import PORTION_BYTES, WHOLE_BYTES, Portion, Reader, RowSum, Source, sum_file
 from lakebed.storage.errors import translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from lakebed.parquet.inspect import Wanted
-    from lakebed.parquet.shaping import Shape
+    from lakebed.parquet.rewrite.target import Shape
     from lakebed.storage.protocol import Storage
 
 _Finishing: TypeAlias = "Future[tuple[Future[CapturedFile], Future[RowSum]]]"  # synced, then hashed and read back

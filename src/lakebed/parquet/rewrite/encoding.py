@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakebed.parquet.shaping import list_leaf_paths
+from lakebed.parquet.rewrite.target import list_leaf_paths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

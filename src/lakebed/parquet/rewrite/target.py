@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakebed.core.schema.types import Primitive
-from lakebed.parquet.arrow_schema import to_arrow_nullable
+from lakebed.parquet.schema.arrow import to_arrow_nullable
 
 if TYPE_CHECKING:
     from lakebed.core.schema.schema import Schema

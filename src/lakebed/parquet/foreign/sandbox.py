@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from lakebed.core.errors import FileChangedError, LakebedError, LimitExceededError, UnavailableError, UnreadableFileError
 from lakebed.core.files import Verify
-from lakebed.parquet import wire
-from lakebed.parquet.framing import TRAILER_BYTES
+from lakebed.parquet.footer.framing import TRAILER_BYTES
+from lakebed.parquet.footer.tail import MAX_FOOTER_BYTES
+from lakebed.parquet.foreign import protocol
 from lakebed.parquet.inspect import DEFAULT, UNKNOWN_BYTES, Inspection, ParseLimits, Wanted
-from lakebed.parquet.tail import MAX_FOOTER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ _DYING_SECONDS = 1.0
 # parent and worker must be of one version.
 _BOOT = (
     "import sys; places = [n for n, p in enumerate(sys.path) if p.endswith('-packages')]; at = min(places, default=len(sys.path)); "
-    "sys.path[at:at] = sys.argv[1:]; from lakebed.parquet.worker import main; main()"
+    "sys.path[at:at] = sys.argv[1:]; from lakebed.parquet.foreign.worker import main; main()"
 )
 _ROOTS = (str(Path(__file__).parents[2]), str(Path(pa.__file__).parents[1]))
 _KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL")  # and so no credentials
@@ -93,7 +93,7 @@ class _End(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    answer: wire.Answer
+    answer: protocol.Answer
     is_doubtful: bool = False  # it may be the fault of a file before this one
 
 
@@ -103,8 +103,10 @@ class Inspector:
     def __init__(self, schema: Schema, *, wanted: Wanted = DEFAULT, limits: WorkerLimits = _LIMITS, verify: Verify = Verify.FOOTER) -> None:
         self._decodes_pages = verify is Verify.PAGES
         self._memory_bytes = limits.page_memory_bytes if self._decodes_pages else limits.memory_bytes
-        job = wire.Job(schema=schema, wanted=wanted, parse=limits.parse, memory_bytes=self._memory_bytes, decodes_pages=self._decodes_pages)
-        self._job, self._limits = wire.encode_job(job), limits
+        job = protocol.Job(
+            schema=schema, wanted=wanted, parse=limits.parse, memory_bytes=self._memory_bytes, decodes_pages=self._decodes_pages
+        )
+        self._job, self._limits = protocol.encode_job(job), limits
         self._worker: _Worker | None = None
 
     def __enter__(self) -> Self:
@@ -131,8 +133,8 @@ class Inspector:
         worker = self._worker = self._worker or _Worker(self._job, self._limits.start_seconds)
         seconds = self._seconds_for(item)
         deadline = time.monotonic() + seconds
-        reply = worker.exchange(wire.encode_file(item.tail, file_bytes=item.size_bytes, seconds=seconds), seconds)
-        while isinstance(reply, bytes) and (wanted := wire.find_range(reply)) is not None:
+        reply = worker.exchange(protocol.encode_file(item.tail, file_bytes=item.size_bytes, seconds=seconds), seconds)
+        while isinstance(reply, bytes) and (wanted := protocol.find_range(reply)) is not None:
             reply = worker.exchange(_read(read, item, wanted), deadline - time.monotonic())
         if reply is _End.TIMED_OUT:
             self._stop()
@@ -140,7 +142,7 @@ class Inspector:
         if reply is _End.DIED:
             return _Outcome(answer=self._explain(self._stop(grace_seconds=_DYING_SECONDS), seconds), is_doubtful=True)
         answer = _decode(reply, item.tail)
-        if isinstance(answer, wire.OverLimit) and answer.is_memory:
+        if isinstance(answer, protocol.OverLimit) and answer.is_memory:
             self._stop()  # what a refused allocation leaves behind is nothing to build on
             return _Outcome(answer=answer, is_doubtful=True)
         return _Outcome(answer=answer)
@@ -148,16 +150,16 @@ class Inspector:
     def _seconds_for(self, item: ForeignFile) -> float:
         return self._limits.page_seconds + item.size_bytes / 1e6 if self._decodes_pages else self._limits.seconds
 
-    def _too_slow(self, seconds: float) -> wire.Answer:
-        return wire.OverLimit(limit=f"{seconds:.3g} s of {'decoding' if self._decodes_pages else 'inspection'}")
+    def _too_slow(self, seconds: float) -> protocol.Answer:
+        return protocol.OverLimit(limit=f"{seconds:.3g} s of {'decoding' if self._decodes_pages else 'inspection'}")
 
-    def _explain(self, status: int, seconds: float) -> wire.Answer:
+    def _explain(self, status: int, seconds: float) -> protocol.Answer:
         if status == -signal.SIGXCPU:
             return self._too_slow(seconds)
         if status == -signal.SIGKILL:  # not ours: the kernel was out of memory
-            return wire.OverLimit(limit=f"{self._memory_bytes // _MIB} MiB of memory")
+            return protocol.OverLimit(limit=f"{self._memory_bytes // _MIB} MiB of memory")
         doing = "decoding it" if self._decodes_pages else "reading its footer"
-        return wire.Unreadable(reason=f"{doing} crashes the reader ({_name(status)})")
+        return protocol.Unreadable(reason=f"{doing} crashes the reader ({_name(status)})")
 
     def _stop(self, *, grace_seconds: float = 0) -> int:
         worker, self._worker = self._worker, None
@@ -172,8 +174,8 @@ class _ReadFailedError(Exception):
         self.error = error
 
 
-def _read(read: ReadRange | None, item: ForeignFile, wanted: wire.Range) -> bytes:
-    if read is None or wanted.length > wire.MAX_RANGE or wanted.offset + wanted.length > item.size_bytes:
+def _read(read: ReadRange | None, item: ForeignFile, wanted: protocol.Range) -> bytes:
+    if read is None or wanted.length > protocol.MAX_RANGE or wanted.offset + wanted.length > item.size_bytes:
         raise _ReadFailedError(UnreadableFileError(item.path, reason="its pages confuse the reader"))
     try:
         found = read(wanted.offset, wanted.length)
@@ -184,21 +186,21 @@ def _read(read: ReadRange | None, item: ForeignFile, wanted: wire.Range) -> byte
     return found
 
 
-def _verdict(path: str, answer: wire.Answer) -> Inspection | LakebedError:
+def _verdict(path: str, answer: protocol.Answer) -> Inspection | LakebedError:
     match answer:
         case Inspection():
             return answer
-        case wire.Unreadable(reason=reason, row_group=row_group, column=column):
+        case protocol.Unreadable(reason=reason, row_group=row_group, column=column):
             return UnreadableFileError(path, reason=reason, row_group=row_group, column=column)
-        case wire.OverLimit(limit=limit):
+        case protocol.OverLimit(limit=limit):
             return LimitExceededError(path, limit=limit)
 
 
-def _decode(reply: bytes, tail: bytes) -> wire.Answer:
+def _decode(reply: bytes, tail: bytes) -> protocol.Answer:
     try:
-        return wire.decode_answer(reply, tail=tail, checksum=hashlib.sha256(tail).hexdigest())
-    except wire.MalformedAnswerError:
-        return wire.Unreadable(reason="its footer confuses the reader")
+        return protocol.decode_answer(reply, tail=tail, checksum=hashlib.sha256(tail).hexdigest())
+    except protocol.MalformedAnswerError:
+        return protocol.Unreadable(reason="its footer confuses the reader")
 
 
 def _name(status: int) -> str:
@@ -222,7 +224,7 @@ class _Worker:
         self._to, self._from = _descriptor(self._process.stdin), _descriptor(self._process.stdout)
         os.set_blocking(self._to, False)
         os.set_blocking(self._from, False)
-        if (reply := self.exchange(job, start_seconds)) != wire.READY:
+        if (reply := self.exchange(job, start_seconds)) != protocol.READY:
             how = reply.value if isinstance(reply, _End) else "answered nonsense"
             message = f"the process that inspects foreign files did not start: it {how} (status {self.stop()})"
             raise UnavailableError(message)
@@ -234,10 +236,10 @@ class _Worker:
     def exchange(self, payload: bytes, seconds: float) -> bytes | _End:
         """Send one frame and wait for one, no longer than `seconds` in all."""
         deadline = time.monotonic() + seconds
-        unsent = memoryview(wire.pack(payload))
+        unsent = memoryview(protocol.pack(payload))
         received = bytearray()
-        while (wanted := wire.frame_length(received)) is None or len(received) < wanted:
-            if wanted is not None and wanted > wire.MAX_FRAME:
+        while (wanted := protocol.frame_length(received)) is None or len(received) < wanted:
+            if wanted is not None and wanted > protocol.MAX_FRAME:
                 return _End.DIED  # it no longer speaks our language
             ready = self._wait(deadline, is_sending=bool(unsent))
             if not ready:
@@ -250,7 +252,7 @@ class _Worker:
             if chunk == b"":
                 return _End.DIED
             received += chunk or b""
-        return wire.payload_of(received)
+        return protocol.payload_of(received)
 
     def stop(self, *, grace_seconds: float = 0) -> int:
         """End the process; how it ended (negative: by which signal). One that is dying gets a moment to say why."""

@@ -12,9 +12,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lakebed.core.errors import FooterRowsError
 from lakebed.core.files import Footer
-from lakebed.parquet.compact import I32, I64, Reader, corrupt, encode_header, encode_integer, is_relative, refuse_truncated, require_end
-from lakebed.parquet.editing import Edit, Field, apply_edits, put_integer
-from lakebed.parquet.framing import find_meta, frame
+from lakebed.parquet.footer.editing import Edit, Field, apply_edits, put_integer
+from lakebed.parquet.footer.framing import find_meta, frame
+from lakebed.parquet.footer.thrift import (
+    I32,
+    I64,
+    Reader,
+    corrupt,
+    encode_header,
+    encode_integer,
+    is_relative,
+    refuse_truncated,
+    require_end,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

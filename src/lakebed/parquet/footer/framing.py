@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakebed.core.errors import FooterCorruptError
-from lakebed.parquet.compact import require_struct
+from lakebed.parquet.footer.thrift import require_struct
 
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.schema.schema import walk
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
-from lakebed.parquet.mapping import Conversion, can_read, conversion_of, stored_type
-from lakebed.parquet.nodes import Node, decode_schema, schema_of, schema_prefix
+from lakebed.parquet.schema.tree import Node, decode_schema, schema_of, schema_prefix
+from lakebed.parquet.schema.types import Conversion, can_read, conversion_of, stored_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,15 +10,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from lakebed.core.errors import FooterCorruptError
-from lakebed.parquet.framing import MAGIC
-from lakebed.parquet.upgrade import Pointer
+from lakebed.parquet.footer.framing import MAGIC
+from lakebed.parquet.footer.upgrade import Pointer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow.parquet as pq
 
-    from lakebed.parquet.upgrade import Pointers
+    from lakebed.parquet.footer.upgrade import Pointers
 
 _FIRST = len(MAGIC)
 # parquet-mr up to 1.2.8 leaves the header of the dictionary page out of a chunk's size

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.schema.schema import MAX_DEPTH
 from lakebed.core.schema.types import Field, Primitive
-from lakebed.parquet.layout import Layout, find_layout, list_element, map_entry, members, pair, walk_nodes
-from lakebed.parquet.mapping import can_read, describe, stored_type
-from lakebed.parquet.nodes import Node, Physical
+from lakebed.parquet.schema.match import Layout, find_layout, list_element, map_entry, members, pair, walk_nodes
+from lakebed.parquet.schema.tree import Node, Physical
+from lakebed.parquet.schema.types import can_read, describe, stored_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

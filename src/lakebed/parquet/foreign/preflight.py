@@ -15,11 +15,11 @@ from lakebed.core.files import Verify
 from lakebed.core.schema.schema import walk
 from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.schema.types import Primitive
-from lakebed.parquet import old_calendar
+from lakebed.parquet.footer.tail import read_tail
+from lakebed.parquet.foreign.partition_values import Problem, find_partition_path
+from lakebed.parquet.foreign.sandbox import ForeignFile, Inspector, WorkerLimits
 from lakebed.parquet.inspect import Inspection, Wanted
-from lakebed.parquet.isolation import ForeignFile, Inspector, WorkerLimits
-from lakebed.parquet.partition_values import Problem, find_partition_path
-from lakebed.parquet.tail import read_tail
+from lakebed.parquet.schema import calendar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +37,7 @@ _REWRITE = "write it again with statistics (Spark and pyarrow do by default)"
 _KINDS = {
     "write it with spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS": "int96",
     "write the file through Lakebed, or adopt it by name mapping": "missing_field_id",
-    old_calendar.FIX: "old_calendar",
+    calendar.FIX: "old_calendar",
 }
 _EMPTY = Problem(kind="empty", message="it has no rows", fix="leave it out: an empty partition needs no file")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import LimitExceededError, UnreadableFileError
-from lakebed.parquet.framing import ENCRYPTED_MAGIC, MAGIC, TRAILER_BYTES, meta_length
+from lakebed.parquet.footer.framing import ENCRYPTED_MAGIC, MAGIC, TRAILER_BYTES, meta_length
 
 if TYPE_CHECKING:
     from collections.abc import Callable

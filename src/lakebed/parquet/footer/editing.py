@@ -8,7 +8,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from lakebed.parquet.compact import encode_header, encode_integer, is_relative
+from lakebed.parquet.footer.thrift import encode_header, encode_integer, is_relative
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
