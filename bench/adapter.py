@@ -28,13 +28,13 @@ from lakebed.lake import Lake, connect
 from lakebed.parquet.cache import FooterCache, open_file
 from lakebed.parquet.capture import CapturedFile, capture
 from lakebed.parquet.inspect import Wanted
-from lakebed.registry import plans
-from lakebed.registry.footers import FooterIndex
-from lakebed.registry.lake_tables import LakeTable
-from lakebed.registry.operations import Operation
-from lakebed.registry.publish import publish_partition
-from lakebed.registry.retire import retire_by_ids
-from lakebed.registry.wakeup import Follower
+from lakebed.registry.files.footers import FooterIndex
+from lakebed.registry.files.operations import Operation
+from lakebed.registry.journal.notifications import Follower
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.queries import plans
+from lakebed.registry.tables.lake_tables import LakeTable
 from lakebed.staging import new_op_id
 
 Registry = Lake

@@ -38,12 +38,12 @@ from lakebed.core.partitions import NewPartition
 from lakebed.core.rows import Row, TableFiles
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
-from lakebed.registry.create import open_registry
-from lakebed.registry.engine import Registry
-from lakebed.registry.journal import read_ends
-from lakebed.registry.lake_tables import LakeTable, TableSpec, create_table, require_table
-from lakebed.registry.operations import Operation
-from lakebed.registry.publish import publish_partition
+from lakebed.registry.files.operations import Operation
+from lakebed.registry.journal.changes import read_ends
+from lakebed.registry.open import open_registry
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.registry import Registry
+from lakebed.registry.tables.lake_tables import LakeTable, TableSpec, create_table, require_table
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue

@@ -187,9 +187,9 @@ def register(lake, paths: list[Path]) -> None:  # noqa: ANN001 - a peer's proces
     from lakebed.core.partitions import NewPartition  # noqa: PLC0415
     from lakebed.parquet.capture import capture  # noqa: PLC0415
     from lakebed.parquet.schema.arrow import from_arrow  # noqa: PLC0415
-    from lakebed.registry.lake_tables import TableSpec, create_table  # noqa: PLC0415
-    from lakebed.registry.operations import Operation  # noqa: PLC0415
-    from lakebed.registry.publish import publish_partition  # noqa: PLC0415
+    from lakebed.registry.files.operations import Operation  # noqa: PLC0415
+    from lakebed.registry.partitions.publish import publish_partition  # noqa: PLC0415
+    from lakebed.registry.tables.lake_tables import TableSpec, create_table  # noqa: PLC0415
     from lakebed.staging import new_op_id  # noqa: PLC0415
 
     name = TableName("bench", "events")

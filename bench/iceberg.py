@@ -41,11 +41,11 @@ from lakebed.iceberg.locations import to_uri
 from lakebed.lake import Lake, connect
 from lakebed.parquet.footer.tail import read_tail
 from lakebed.parquet.schema.arrow import to_arrow
-from lakebed.registry.lake_tables import LakeTable, TableSpec, create_table
-from lakebed.registry.operations import Operation
-from lakebed.registry.publish import publish_partition
-from lakebed.registry.sealing import seal_table
-from lakebed.registry.wishes import change_wishes
+from lakebed.registry.files.operations import Operation
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.snapshots.requests import change_wishes
+from lakebed.registry.snapshots.sealing import seal_table
+from lakebed.registry.tables.lake_tables import LakeTable, TableSpec, create_table
 from machine import read_facts
 
 RESULTS = Path(__file__).parent / "results"

@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame
 import postgres
 from lakebed.core.names import TableName
 from lakebed.lake import Lake, connect
-from lakebed.registry.plans import ColumnRange, plan_files
+from lakebed.registry.queries.plans import ColumnRange, plan_files
 from lakebed.storage.local import LocalStorage
 from machine import read_facts
 

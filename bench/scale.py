@@ -30,15 +30,15 @@ from lakebed.core.partitions import NewPartition
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.core.times import TimeRange
-from lakebed.registry.create import open_registry
-from lakebed.registry.engine import Registry
-from lakebed.registry.groups import plan_step
-from lakebed.registry.lake_tables import TableSpec, create_table
-from lakebed.registry.operations import Operation
-from lakebed.registry.plans import AtGroup, ColumnRange, plan_files
-from lakebed.registry.publish import Published, publish_partition
-from lakebed.registry.sealing import seal_table
-from lakebed.registry.snapshots import sum_at_group
+from lakebed.registry.files.operations import Operation
+from lakebed.registry.open import open_registry
+from lakebed.registry.partitions.publish import Published, publish_partition
+from lakebed.registry.queries.plans import AtGroup, ColumnRange, plan_files
+from lakebed.registry.registry import Registry
+from lakebed.registry.snapshots.history import sum_at_group
+from lakebed.registry.snapshots.sealing import seal_table
+from lakebed.registry.tables.groups import plan_step
+from lakebed.registry.tables.lake_tables import TableSpec, create_table
 from lakebed.testing import multiply_file
 
 RESULTS = Path(__file__).parent / "results"

@@ -29,7 +29,7 @@ from psycopg.conninfo import conninfo_to_dict
 import postgres
 from lakebed.core.names import TableName
 from lakebed.lake import Lake, connect
-from lakebed.registry.snapshots import list_snapshots
+from lakebed.registry.snapshots.history import list_snapshots
 from machine import read_facts
 
 RESULTS = Path(__file__).parent / "results"

@@ -106,7 +106,9 @@ def main() -> None:
     parser.add_argument(
         "--at-first", type=int, default=60, help="how many of the tests that reach a line run before the others are collected"
     )
-    parser.add_argument("--only", default="", help="mutants of the sample whose place contains this, src/lakebed/registry/runs.py:30 say")
+    parser.add_argument(
+        "--only", default="", help="mutants of the sample whose place contains this, src/lakebed/registry/maintenance/runs.py:30 say"
+    )
     parser.add_argument("--place", type=Path, default=Path(tempfile.gettempdir()) / "lakebed-mutants", help="where records and results are")
     chosen = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell started this in the background

@@ -21,13 +21,21 @@ from lakebed.core.schema.types import Field, Primitive
 from lakebed.core.times import TimeRange
 from lakebed.lake import Lake
 from lakebed.parquet.schema.arrow import to_arrow
-from lakebed.registry.create import open_backend
-from lakebed.registry.engine import Registry
-from lakebed.registry.groups import seal
-from lakebed.registry.lake_tables import LakeTable, TableSpec, create_table, evolve_schema, promote_version, require_table, stage_version
-from lakebed.registry.operations import Operation
-from lakebed.registry.publish import publish_partition
-from lakebed.registry.tables import METADATA
+from lakebed.registry.files.operations import Operation
+from lakebed.registry.open import open_backend
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.registry import Registry
+from lakebed.registry.schema.tables import METADATA
+from lakebed.registry.tables.groups import seal
+from lakebed.registry.tables.lake_tables import (
+    LakeTable,
+    TableSpec,
+    create_table,
+    evolve_schema,
+    promote_version,
+    require_table,
+    stage_version,
+)
 from lakebed.storage.open import open_storage
 from lakebed.testing import SteppedBackend, Steps
 
@@ -37,7 +45,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Table
 
     from lakebed.core.times import Clock
-    from lakebed.registry.publish import Published
+    from lakebed.registry.partitions.publish import Published
     from lakebed.registry.transaction import Transaction
 
 T = TypeVar("T")

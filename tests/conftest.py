@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from lakebed.lake import Lake, connect
-from lakebed.registry.create import open_registry
+from lakebed.registry.open import open_registry
 from lakebed.testing import FixedClock
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from shells import Shell
 
     from ice import IceLake
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from legacy_lakes import LegacyLake
 
 os.environ["LAKEBED_SERVICE"] = "off"  # tests that want a publisher ask for one: others compare what their own calls wrote

@@ -22,15 +22,15 @@ from lakebed.core.files import FileType
 from lakebed.core.ids import make_op_id
 from lakebed.core.partitions import SMALL_FILE_BYTES, NewPartition
 from lakebed.core.times import TimeRange
-from lakebed.registry.groups import seal, set_committed_group
-from lakebed.registry.journal import read_ends
-from lakebed.registry.lake_tables import TableSpec, create_table
-from lakebed.registry.leases import end_reading, hold_for_reading
-from lakebed.registry.operations import Operation
-from lakebed.registry.publish import publish_partition
-from lakebed.registry.retire import Retired, retire_by_ids, retire_by_key, retire_by_range, retire_expired
-from lakebed.registry.snapshots import NewSnapshot, add_snapshot, expire_snapshots
-from lakebed.registry.temporary_files import claim_expired, finalize_deleted, release_failed
+from lakebed.registry.files.deletion_queue import claim_expired, finalize_deleted, release_failed
+from lakebed.registry.files.operations import Operation
+from lakebed.registry.journal.changes import read_ends
+from lakebed.registry.journal.leases import end_reading, hold_for_reading
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.partitions.retire import Retired, retire_by_ids, retire_by_key, retire_by_range, retire_expired
+from lakebed.registry.snapshots.history import NewSnapshot, add_snapshot, expire_snapshots
+from lakebed.registry.tables.groups import seal, set_committed_group
+from lakebed.registry.tables.lake_tables import TableSpec, create_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from lakebed.core.errors import LakebedError
     from lakebed.core.files import NewFile
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Transaction
     from lakebed.testing import FixedClock
 

@@ -17,10 +17,10 @@ from lakebed.core.errors import (
     InvalidValueError,
 )
 from lakebed.core.times import TimeRange, to_micros
-from lakebed.registry.groups import list_files_at_group
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.listing import list_files, list_partitions
-from lakebed.registry.plans import read_plan
+from lakebed.registry.queries.listing import list_files, list_partitions
+from lakebed.registry.queries.plans import read_plan
+from lakebed.registry.tables.groups import list_files_at_group
+from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:
     from histories import History

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lakebed.core.errors import LakebedError
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 NAMES = tuple(TableName("shop", name) for name in ("orders", "daily", "returns"))
 INSTANCES = ("global", "tenant-7")

@@ -25,10 +25,10 @@ from lakebed.iceberg.manifest_store import ManifestStore
 from lakebed.iceberg.opening import Base, TableOpener
 from lakebed.parquet.capture import capture
 from lakebed.parquet.schema.arrow import to_arrow
-from lakebed.registry.lake_tables import LakeTable, TableSpec, create_table, evolve_schema, require_table
-from lakebed.registry.operations import Operation
-from lakebed.registry.publish import publish_partition
-from lakebed.registry.retire import load_victims, retire_victims
+from lakebed.registry.files.operations import Operation
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.partitions.retire import load_victims, retire_victims
+from lakebed.registry.tables.lake_tables import LakeTable, TableSpec, create_table, evolve_schema, require_table
 from lakebed.writing import partition_of, place_file, wanted_of_foreign
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lakebed.iceberg.manifests import Entry, Manifest
     from lakebed.iceberg.results import Advanced
     from lakebed.lake import Lake
-    from lakebed.registry.publish import Published
+    from lakebed.registry.partitions.publish import Published
     from lakebed.registry.transaction import Transaction
 
 DOUBLE, STRING, INT = Primitive(name="double"), Primitive(name="string"), Primitive(name="int")

@@ -14,8 +14,8 @@ from lakebed.core import fingerprints
 from lakebed.core.files import Footer, NewFile
 from lakebed.core.partitions import NewPartition
 from lakebed.parquet.footer.tail import read_tail
-from lakebed.registry.operations import Operation
-from lakebed.registry.publish import publish_partition
+from lakebed.registry.files.operations import Operation
+from lakebed.registry.partitions.publish import publish_partition
 
 if TYPE_CHECKING:
     from pathlib import Path

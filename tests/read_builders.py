@@ -17,8 +17,8 @@ from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.parquet.capture import capture
 from lakebed.parquet.schema.arrow import to_arrow
-from lakebed.registry.lake_tables import TableSpec, create_table, evolve_schema
-from lakebed.registry.publish import publish_partition
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.tables.lake_tables import TableSpec, create_table, evolve_schema
 from lakebed.writing import partition_of, wanted_of
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from lakebed.core.names import TableName
     from lakebed.lake import Lake
-    from lakebed.registry.lake_tables import LakeTable
-    from lakebed.registry.publish import Published
+    from lakebed.registry.partitions.publish import Published
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 EVENTS = Schema(

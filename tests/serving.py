@@ -31,7 +31,7 @@ FORKS.set_forkserver_preload(
         "lakebed.service",
         "lakebed.pipeline.merge",
         "lakebed.pipeline.session",
-        "lakebed.registry.tables",
+        "lakebed.registry.schema.tables",
         "lakebed.iceberg.dropping",
         "pyiceberg.table",
         "pyarrow.parquet",

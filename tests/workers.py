@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from builders import ORDERS, fake_file, new_partition, operation
-from lakebed.registry.create import open_registry
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.publish import publish_partition
+from lakebed.registry.open import open_registry
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.tables.lake_tables import require_table
 
 
 def run(function: str, *arguments: Any) -> subprocess.Popen[str]:

@@ -14,7 +14,7 @@ from lakebed.core.schema.ddl import parse_columns
 from lakebed.core.schema.schema import Schema
 from lakebed.core.times import Time, TimeRange
 from lakebed.parquet.schema.arrow import from_arrow
-from lakebed.registry.lake_tables import require_table
+from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from lakebed.adopting import Adoption, AdoptOptions, ImportOptions, LegacyImport
     from lakebed.check import CheckReport
     from lakebed.core.orphans import Needed
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.publish import Published
+    from lakebed.registry.partitions.publish import Published
+    from lakebed.registry.registry import Registry
     from lakebed.repairing import RepairOptions, RepairResult
     from lakebed.storage.protocol import Storage
     from lakebed.writing import RegisterOptions

@@ -14,13 +14,14 @@ from lakebed.core.tables.snapshots import Trigger
 from lakebed.opening import open_halves
 from lakebed.parquet.cache import FooterCache
 from lakebed.publishing import Embedded
-from lakebed.registry import lake_tables, plans
-from lakebed.registry.create import read_facts
-from lakebed.registry.engine import Registry
-from lakebed.registry.footers import FooterIndex, load_partition_metadata
-from lakebed.registry.table_names import resolve_name
-from lakebed.registry.time_travel import plan_at
-from lakebed.registry.waiting import RegistryCommits, take_snapshot, wait_until_published
+from lakebed.registry.files.footers import FooterIndex, load_partition_metadata
+from lakebed.registry.open import read_facts
+from lakebed.registry.queries import plans
+from lakebed.registry.queries.time_travel import plan_at
+from lakebed.registry.registry import Registry
+from lakebed.registry.snapshots.waiting import RegistryCommits, take_snapshot, wait_until_published
+from lakebed.registry.tables import lake_tables
+from lakebed.registry.tables.names import resolve_name
 from lakebed.settings import ConnectOptions, Settings, SparkWishes, load_settings, restore_password
 from lakebed.storage.protocol import Storage
 from lakebed.until_closed import until_closed
@@ -45,9 +46,9 @@ if TYPE_CHECKING:
     from lakebed.pipeline.options import DeleteOptions, MaterializeOptions, MergeOptions, ViewSetOptions, WriterOptions
     from lakebed.pipeline.slice_plans import MaterializeResult
     from lakebed.pipeline.writer import GroupedWriter
-    from lakebed.registry.lake_tables import TableOptions
-    from lakebed.registry.view_sets import ViewSet
-    from lakebed.registry.waiting import Commits
+    from lakebed.registry.snapshots.waiting import Commits
+    from lakebed.registry.tables.lake_tables import TableOptions
+    from lakebed.registry.tables.view_sets import ViewSet
     from lakebed.service import Service, ServiceOptions, Upkeep
 
 

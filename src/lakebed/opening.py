@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from lakebed.core.errors import PathRefusedError, RegistryMissingError, RegistryRefusedError
-from lakebed.registry.create import has_registry, open_registry, read_facts, require_registry
+from lakebed.registry.open import has_registry, open_registry, read_facts, require_registry
 from lakebed.storage.open import find_place, mark_warehouse, open_storage, read_marker
 
 if TYPE_CHECKING:
     from lakebed.core.times import Clock
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
 _KEEP = "INSERT INTO registry_facts (key, value) VALUES ('warehouse_id', :id) ON CONFLICT (key) DO NOTHING"

@@ -9,14 +9,14 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
-from lakebed.registry.waiting import outlast, wait_for_files, wait_for_group
+from lakebed.registry.snapshots.waiting import outlast, wait_for_files, wait_for_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakebed.compaction import Engines
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.waiting import Committed
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.snapshots.waiting import Committed
     from lakebed.service import Service, ServiceOptions, Upkeep
     from lakebed.storage.protocol import Storage
 

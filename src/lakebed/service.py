@@ -28,11 +28,11 @@ from lakebed.maintenance.workplace import Workplace
 from lakebed.monitoring.logs import hide_deep
 from lakebed.monitoring.metrics import Metrics
 from lakebed.monitoring.status import describe_astha, describe_tasks
-from lakebed.registry.lake_tables import list_tables
-from lakebed.registry.leases import find_holder
+from lakebed.registry.journal.leases import find_holder
+from lakebed.registry.maintenance.schedules import find_lake_id
 from lakebed.registry.processes import make_owner
-from lakebed.registry.schedules import find_lake_id
-from lakebed.registry.waiting import wait_for_group, wait_until_published
+from lakebed.registry.snapshots.waiting import wait_for_group, wait_until_published
+from lakebed.registry.tables.lake_tables import list_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from lakebed.core.subscribers import Subscriber
     from lakebed.core.tasks import Task
     from lakebed.pipeline.context import Context
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
 logger = logging.getLogger(__name__)

@@ -19,16 +19,16 @@ from lakebed.core.errors import (
     StorageUnavailableError,
 )
 from lakebed.core.ids import make_op_id
-from lakebed.registry.operations import DEFAULT_LEASE_US, Operation, find_operation, finish_rollback, open_operation, start_rollback
-from lakebed.registry.pressure import wait_for_room
+from lakebed.registry.files.operations import DEFAULT_LEASE_US, Operation, find_operation, finish_rollback, open_operation, start_rollback
+from lakebed.registry.snapshots.pressure import wait_for_room
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakebed.registry.batches import Batch
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
-    from lakebed.registry.publish import Published
+    from lakebed.registry.files.batches import Batch
+    from lakebed.registry.partitions.publish import Published
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.storage.protocol import Storage
 
 logger = logging.getLogger(__name__)

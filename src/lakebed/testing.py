@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 from lakebed.core.errors import LakebedError
 from lakebed.core.times import to_micros
 from lakebed.lake import Lake, connect
-from lakebed.registry.connection import CommitUnknownError
-from lakebed.registry.counters import recount
-from lakebed.registry.lake_tables import read_indexed
-from lakebed.registry.ranges import bins_of_columns
+from lakebed.registry.backends.protocol import CommitUnknownError
+from lakebed.registry.files.range_index import bins_of_columns
+from lakebed.registry.tables.counters import recount
+from lakebed.registry.tables.lake_tables import read_indexed
 from lakebed.storage.protocol import DeleteOutcome, Deletion
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakebed.core.files import ColumnStatistics
-    from lakebed.registry.connection import Backend, Connection, Rows, TableHead
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.publish import Published
-    from lakebed.registry.statements import Dialect, Part, Value
+    from lakebed.registry.backends.protocol import Backend, Connection, Rows, TableHead
+    from lakebed.registry.backends.statements import Dialect, Part, Value
+    from lakebed.registry.partitions.publish import Published
+    from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Transaction
     from lakebed.settings import ConnectOptions
     from lakebed.storage.protocol import Storage

@@ -18,12 +18,12 @@ from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.parquet.capture import CapturedFile, capture, capture_foreign
 from lakebed.parquet.foreign.preflight import find_obstacles, list_path_fields
 from lakebed.parquet.inspect import Wanted
-from lakebed.registry.left_out import drop_records, find_left_out
-from lakebed.registry.operations import DEFAULT_LEASE_US, Operation
-from lakebed.registry.orphans import list_swept
-from lakebed.registry.pressure import wait_for_room
-from lakebed.registry.publish import Published, publish_partition
-from lakebed.registry.retire import DEFAULT_GRACE_US
+from lakebed.registry.files.known_paths import list_swept
+from lakebed.registry.files.left_out import drop_records, find_left_out
+from lakebed.registry.files.operations import DEFAULT_LEASE_US, Operation
+from lakebed.registry.partitions.publish import Published, publish_partition
+from lakebed.registry.partitions.retire import DEFAULT_GRACE_US
+from lakebed.registry.snapshots.pressure import wait_for_room
 from lakebed.staging import naming_recovery, new_op_id, staging
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from lakebed.core.times import TimeRange
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.staging import Staging
     from lakebed.storage.protocol import Storage
 

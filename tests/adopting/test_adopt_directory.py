@@ -11,7 +11,7 @@ from directories import hows, put, read_all, rows
 from builders import logical_dump
 from lakebed.core.errors import AdoptionRefusedError, FileConflictError, InvalidValueError
 from lakebed.lake import connect
-from lakebed.registry.runs import list_runs
+from lakebed.registry.maintenance.runs import list_runs
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake

@@ -14,7 +14,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
 from recorders import Recorder, recorders, running  # noqa: E402 - found by the line above
 
-from lakebed.registry.create import open_registry  # noqa: E402
+from lakebed.registry.open import open_registry  # noqa: E402
 from lakebed.registry.processes import make_owner  # noqa: E402
 
 if TYPE_CHECKING:

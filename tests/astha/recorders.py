@@ -16,9 +16,9 @@ from lakebed.astha.options import AsthaOptions
 from lakebed.astha.pages import Pages
 from lakebed.astha.retry import RetryPolicy
 from lakebed.core.events import SUBSCRIPTIONS, Component
-from lakebed.registry.deliveries import read_standing, save_progress
-from lakebed.registry.journal import read_changes, read_ends
-from lakebed.registry.leases import acquire_lease
+from lakebed.registry.journal.changes import read_changes, read_ends
+from lakebed.registry.journal.cursors import read_standing, save_progress
+from lakebed.registry.journal.leases import acquire_lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from lakebed.core.events import Event, RegistryTable
     from lakebed.core.rows import Row
     from lakebed.core.subscribers import Subscriber
-    from lakebed.registry.deliveries import Saved
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.journal.cursors import Saved
+    from lakebed.registry.registry import Registry
 
 UPDATER, SNAPSHOTTER = Component.ICEBERG_UPDATER, Component.SNAPSHOTTER
 COMPACTOR, ORCHESTRATOR = Component.COMPACTOR, Component.METADATA_ORCHESTRATOR

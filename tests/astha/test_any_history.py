@@ -14,14 +14,14 @@ from builders import fake_file, fresh_name, make_table, publish, seal_pending, w
 from lakebed.core.events import SUBSCRIPTIONS, Component, Operation
 from lakebed.core.rows import TableFiles, list_columns
 from lakebed.registry.codec import decode_row
-from lakebed.registry.journal import read_changes, read_ends
-from lakebed.registry.retire import retire_by_ids
+from lakebed.registry.journal.changes import read_changes, read_ends
+from lakebed.registry.partitions.retire import retire_by_ids
 
 if TYPE_CHECKING:
     from lakebed.core.events import Event, RegistryTable
     from lakebed.core.rows import Row
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 ACTIONS = st.lists(
     st.one_of(

@@ -31,17 +31,17 @@ from lakebed.astha.breaker import BreakerState
 from lakebed.core.events import SUBSCRIPTIONS, Component, RegistryTable
 from lakebed.core.names import TableName
 from lakebed.core.rows import TableFiles
-from lakebed.registry.deliveries import list_dead_letters, read_cursors, read_incarnation
-from lakebed.registry.journal import read_changes, read_ends
-from lakebed.registry.lake_tables import require_table
+from lakebed.registry.journal.changes import read_changes, read_ends
+from lakebed.registry.journal.cursors import list_dead_letters, read_cursors, read_incarnation
+from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.core.events import Event
     from lakebed.core.rows import Row
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 
 @pytest.fixture

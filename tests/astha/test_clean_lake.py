@@ -9,7 +9,7 @@ from recorders import COMPACTOR, PATIENCE_S, UPDATER, await_that, fail, fail_on,
 
 from builders import ORDERS, make_table, seal_pending, write_partition
 from lakebed.lake import Lake, connect
-from lakebed.registry.lake_tables import require_table
+from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

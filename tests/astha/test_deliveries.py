@@ -10,7 +10,8 @@ from recorders import COMPACTOR, ORCHESTRATOR, SNAPSHOTTER, UPDATER
 from builders import ORDERS, count, fake_file, make_table, publish, within
 from lakebed.core.errors import LeaseLostError
 from lakebed.core.events import Component
-from lakebed.registry.deliveries import (
+from lakebed.registry.journal.changes import purge_journal, read_ends
+from lakebed.registry.journal.cursors import (
     Drop,
     Position,
     list_dead_letters,
@@ -23,12 +24,11 @@ from lakebed.registry.deliveries import (
     save_progress,
     start_incarnation,
 )
-from lakebed.registry.journal import purge_journal, read_ends
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.leases import Lease, acquire_lease
+from lakebed.registry.journal.leases import Lease, acquire_lease
+from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 TTL_US = 10_000_000
 

@@ -21,14 +21,14 @@ from recorders import (
 from builders import ORDERS, fake_file, grow_schema, make_table, publish, seal_pending, within
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.events import Operation
-from lakebed.registry.deliveries import list_dead_letters, read_cursors
-from lakebed.registry.journal import purge_journal, read_ends
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.retire import retire_by_ids
+from lakebed.registry.journal.changes import purge_journal, read_ends
+from lakebed.registry.journal.cursors import list_dead_letters, read_cursors
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 
 @pytest.fixture

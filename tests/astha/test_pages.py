@@ -14,10 +14,10 @@ from lakebed.core.errors import JournalGapError
 from lakebed.core.events import Event
 from lakebed.core.names import TableName
 from lakebed.core.rows import Row
-from lakebed.registry.journal import read_changes, read_ends
+from lakebed.registry.journal.changes import read_changes, read_ends
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 
 @pytest.fixture

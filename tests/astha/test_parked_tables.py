@@ -18,13 +18,13 @@ from recorders import (
 
 from builders import ORDERS, count, fake_file, make_table, publish
 from lakebed.core.names import TableName
-from lakebed.registry.deliveries import list_dead_letters, list_parked
-from lakebed.registry.journal import purge_journal, read_ends
-from lakebed.registry.lake_tables import require_table
+from lakebed.registry.journal.changes import purge_journal, read_ends
+from lakebed.registry.journal.cursors import list_dead_letters, list_parked
+from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 
 RETURNS = TableName("shop", "returns")

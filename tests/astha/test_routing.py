@@ -14,7 +14,7 @@ from lakebed.core.errors import SubscriptionRefusedError
 from lakebed.core.events import SUBSCRIPTIONS, Component, RegistryTable
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 
 def test_the_subscriptions_are_these() -> None:

@@ -12,12 +12,12 @@ from lakebed.astha.breaker import BreakerState
 from lakebed.core.events import SUBSCRIPTIONS, Component
 from lakebed.core.names import TableName
 from lakebed.core.progress import report_progress
-from lakebed.registry.journal import read_changes, read_ends
+from lakebed.registry.journal.changes import read_changes, read_ends
 
 if TYPE_CHECKING:
     from lakebed.astha.jobs import Job
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 
 @pytest.fixture

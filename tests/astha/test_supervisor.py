@@ -12,21 +12,21 @@ from recorders import PATIENCE_S, UPDATER, Recorder, await_that, recorders, runn
 from builders import count, fake_file, make_table, publish, within
 from lakebed.core.errors import LeaseHeldError, RegistryUnavailableError, StorageFullError, TriggersChangedError, UnavailableError
 from lakebed.core.events import SUBSCRIPTIONS, Component
-from lakebed.registry.create import open_backend, verify_triggers
-from lakebed.registry.deliveries import read_incarnation
-from lakebed.registry.engine import Registry
-from lakebed.registry.journal import read_changes, read_ends
-from lakebed.registry.leases import acquire_lease
-from lakebed.registry.restore import restore_programs
+from lakebed.registry.journal.changes import read_changes, read_ends
+from lakebed.registry.journal.cursors import read_incarnation
+from lakebed.registry.journal.leases import acquire_lease
+from lakebed.registry.open import open_backend, verify_triggers
+from lakebed.registry.registry import Registry
+from lakebed.registry.verify import restore_programs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lakebed.astha import Astha
     from lakebed.core.names import TableName
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.journal.notifications import Hint, Hints
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
-    from lakebed.registry.wakeup import Hint, Hints
 
 DROPS = {"sqlite": "DROP TRIGGER {0}", "postgresql": "DROP TRIGGER {0} ON {1}"}
 

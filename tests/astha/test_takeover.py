@@ -14,16 +14,16 @@ from recorders import PATIENCE_S, UPDATER, Gate, await_that, recorders, running
 from builders import fake_file, make_table, publish, within
 from lakebed.core.errors import LeaseLostError
 from lakebed.core.events import SUBSCRIPTIONS, Component
-from lakebed.registry.deliveries import Position, read_cursors, save_progress
-from lakebed.registry.journal import read_changes, read_ends
-from lakebed.registry.leases import acquire_lease, require_epoch
+from lakebed.registry.journal.changes import read_changes, read_ends
+from lakebed.registry.journal.cursors import Position, read_cursors, save_progress
+from lakebed.registry.journal.leases import acquire_lease, require_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from builders import ORDERS, fresh_name, make_table, write_partition
 from lakebed.components.iceberg_updater import IcebergUpdater
 from lakebed.components.snapshotter import Snapshotter
 from lakebed.core.rows import TableFiles
-from lakebed.registry.deliveries import list_dead_letters
-from lakebed.registry.journal import read_changes
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.operations import require_operation
-from lakebed.registry.snapshots import list_snapshots
+from lakebed.registry.files.operations import require_operation
+from lakebed.registry.journal.changes import read_changes
+from lakebed.registry.journal.cursors import list_dead_letters
+from lakebed.registry.snapshots.history import list_snapshots
+from lakebed.registry.tables.lake_tables import require_table
 from many_files import Many
 
 if TYPE_CHECKING:

@@ -13,18 +13,18 @@ from recorders import PATIENCE_S, Stepper, await_that, recorders
 from builders import fake_file, make_table, publish
 from lakebed.astha.watcher import Watcher
 from lakebed.core.names import TableName
-from lakebed.registry.create import open_backend
-from lakebed.registry.engine import Registry
-from lakebed.registry.journal import _ALL_ENDS, _SOME_ENDS, read_ends
-from lakebed.registry.wakeup import ANY_TABLE, Hint, open_hints
+from lakebed.registry.journal.changes import _ALL_ENDS, _SOME_ENDS, read_ends
+from lakebed.registry.journal.notifications import ANY_TABLE, Hint, open_hints
+from lakebed.registry.open import open_backend
+from lakebed.registry.registry import Registry
 from lakebed.testing import SteppedBackend, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakebed.astha.delivery import Delivery
-    from lakebed.registry.lake_tables import LakeTable
-    from lakebed.registry.wakeup import Hints
+    from lakebed.registry.journal.notifications import Hints
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 NEVER_S = 3600.0
 

@@ -20,18 +20,18 @@ from lakebed.core.schema.types import Field, Primitive
 from lakebed.core.times import TimeRange
 from lakebed.iceberg.catalog import open_catalog
 from lakebed.iceberg.committer import Committer
-from lakebed.registry.groups import seal
-from lakebed.registry.journal import purge_journal, read_ends, save_cursor
-from lakebed.registry.lake_tables import TableSpec, create_table, promote_version, require_table, stage_version
-from lakebed.registry.leases import hold_for_reading
-from lakebed.registry.operations import Operation, open_operation
-from lakebed.registry.publish import Published, publish_partition
-from lakebed.registry.retire import retire_by_ids
-from lakebed.registry.sealing import seal_table
-from lakebed.registry.temporary_files import claim_expired, finalize_deleted
+from lakebed.registry.files.deletion_queue import claim_expired, finalize_deleted
+from lakebed.registry.files.operations import Operation, open_operation
+from lakebed.registry.journal.changes import purge_journal, read_ends, save_cursor
+from lakebed.registry.journal.leases import hold_for_reading
+from lakebed.registry.partitions.publish import Published, publish_partition
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.snapshots.sealing import seal_table
+from lakebed.registry.tables.groups import seal
+from lakebed.registry.tables.lake_tables import TableSpec, create_table, promote_version, require_table, stage_version
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
 ORDERS, DAILY, OLD, LINES = (TableName("shop", name) for name in ("orders", "daily", "old", "lines"))

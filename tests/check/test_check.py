@@ -24,7 +24,7 @@ from lakebed.check.run import open_snapshot
 from lakebed.check.scan import Progress, Scan
 from lakebed.core.errors import InvalidValueError, StorageUnavailableError
 from lakebed.parquet.footer.upgrade import upgrade_v1
-from lakebed.registry.create import open_registry
+from lakebed.registry.open import open_registry
 from lakebed.storage.local import LocalStorage
 from lakebed.storage.open import open_storage
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from conftest import Databases
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.storage.paths import PathManager
     from lakebed.storage.protocol import FileFacts, Storage
 

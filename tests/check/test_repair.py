@@ -18,10 +18,10 @@ from test_check import store_footer
 from builders import logical_dump
 from lakebed.check import RULES, Severity, check
 from lakebed.core.errors import InvalidValueError, RegistryUnavailableError, TableNotFoundError
-from lakebed.registry.create import open_backend
-from lakebed.registry.engine import Registry
-from lakebed.registry.journal import list_cursors
-from lakebed.registry.runs import list_runs
+from lakebed.registry.journal.changes import list_cursors
+from lakebed.registry.maintenance.runs import list_runs
+from lakebed.registry.open import open_backend
+from lakebed.registry.registry import Registry
 from lakebed.repairing import Allowed, plan_repairs, repair
 from lakebed.repairing.remedies import KNOWN_RULES, WHAT, Remedy
 from lakebed.testing import SteppedBackend, Steps

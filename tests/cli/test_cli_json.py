@@ -14,8 +14,8 @@ from shells import NAME, VIEW, Shell, list_commands, make_view_set, run, shape_o
 from builders import arrow_rows
 from lakebed.core.events import Component
 from lakebed.core.names import TableName
-from lakebed.registry.lake_tables import drop_table
-from lakebed.registry.left_out import LeftOut, record_left_out
+from lakebed.registry.files.left_out import LeftOut, record_left_out
+from lakebed.registry.tables.lake_tables import drop_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ import pytest
 from builders import ORDERS, write_partition
 from ice import open_stranger
 from lakebed.core.errors import ForeignCommitError
-from lakebed.registry.waiting import wait_for_group
+from lakebed.registry.snapshots.waiting import wait_for_group
 
 if TYPE_CHECKING:
     from shells import Shell

@@ -17,8 +17,8 @@ from shells import Shell, list_commands, make_view_set, run
 from builders import logical_dump
 from lakebed.core.errors import InvalidValueError, LakebedError, PathRefusedError, RegistryMissingError, RegistryRefusedError
 from lakebed.lake import connect
-from lakebed.registry.create import has_registry, open_registry
 from lakebed.registry.migrate import list_pending, migrate_registry
+from lakebed.registry.open import has_registry, open_registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,8 +14,8 @@ from builders import ORDERS, SCHEMA, arrow_rows, writing_path
 from lakebed.core import fingerprints
 from lakebed.core.partitions import NewPartition
 from lakebed.parquet.capture import capture
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.publish import publish_partition
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.tables.lake_tables import require_table
 from lakebed.writing import wanted_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from lakebed.core.names import TableName
     from lakebed.lake import Lake
-    from lakebed.registry.publish import Published
+    from lakebed.registry.partitions.publish import Published
 
 KIB = 1024
 

@@ -18,8 +18,8 @@ from lakebed.compaction import CompactionOptions, Control, compact, plan_compact
 from lakebed.core import fingerprints
 from lakebed.core.errors import InvalidNameError, InvalidValueError, TableNotFoundError
 from lakebed.parquet.schema.arrow import to_arrow
-from lakebed.registry.lake_tables import TableSpec, create_table, require_table
-from lakebed.registry.runs import list_runs
+from lakebed.registry.maintenance.runs import list_runs
+from lakebed.registry.tables.lake_tables import TableSpec, create_table, require_table
 
 if TYPE_CHECKING:
     from lakebed.compaction import CompactionPlan

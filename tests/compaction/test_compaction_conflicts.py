@@ -16,16 +16,16 @@ from lakebed.compaction import Control, Engines, LocalEngine, Order, Rewriting, 
 from lakebed.core.errors import OutcomeUnknownError, RewriteMismatchError, VictimsChangedError
 from lakebed.core.times import TimeRange
 from lakebed.parquet.rewrite.reader import RowSum
-from lakebed.registry.operations import find_operation
-from lakebed.registry.retire import retire_by_ids
-from lakebed.registry.runs import list_runs
+from lakebed.registry.files.operations import find_operation
+from lakebed.registry.maintenance.runs import list_runs
+from lakebed.registry.partitions.retire import retire_by_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.lake import Lake
-    from lakebed.registry.publish import Published
-    from lakebed.registry.retire import Retired
+    from lakebed.registry.partitions.publish import Published
+    from lakebed.registry.partitions.retire import Retired
 
 BOOKKEEPING = frozenset({"operations", "runs"})
 

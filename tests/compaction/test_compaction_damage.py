@@ -17,7 +17,7 @@ from lakebed.core.errors import FileDamagedError
 from lakebed.core.tables.compaction import Reason
 from lakebed.parquet.rewrite.reader import Reader, Source
 from lakebed.parquet.rewrite.target import Shape
-from lakebed.registry.lake_tables import require_table
+from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake

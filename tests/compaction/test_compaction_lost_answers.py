@@ -11,7 +11,7 @@ from builders import ORDERS
 from lakebed.compaction import LocalEngine, plan_compaction, swap
 from lakebed.core.errors import OutcomeUnknownError, RegistryUnavailableError
 from lakebed.lake import connect
-from lakebed.registry.operations import require_operation
+from lakebed.registry.files.operations import require_operation
 from poolers import BreakingLine, Cut, breaking_line
 
 if TYPE_CHECKING:

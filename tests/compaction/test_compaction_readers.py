@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.lake import Lake
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 
 def test_no_snapshot_has_both_or_neither(lake: Lake, another: Callable[[], Registry]) -> None:

@@ -16,8 +16,8 @@ from lakebed.components.compactor import Backlog, Compactor, CompactorOptions
 from lakebed.core.errors import InvalidValueError, UnavailableError
 from lakebed.core.events import SUBSCRIPTIONS, Component, Event, Operation, RegistryTable
 from lakebed.core.rows import TableFiles, TableStats
-from lakebed.registry.journal import read_changes, read_ends
-from lakebed.registry.runs import list_runs
+from lakebed.registry.journal.changes import read_changes, read_ends
+from lakebed.registry.maintenance.runs import list_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakebed.core.events import SUBSCRIPTIONS, Component, Event
-from lakebed.registry.journal import read_changes
+from lakebed.registry.journal.changes import read_changes
 
 if TYPE_CHECKING:
     from lakebed.core.rows import Row
     from lakebed.core.subscribers import Subscriber
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 
 class Delivery:

@@ -13,18 +13,18 @@ from lakebed.components.metadata_orchestrator import MetadataOrchestrator
 from lakebed.core.errors import CommitTimeoutError
 from lakebed.core.events import SUBSCRIPTIONS, Component, Operation, RegistryTable
 from lakebed.core.rows import TableFiles, Tables
-from lakebed.registry.groups import set_committed_group
-from lakebed.registry.journal import read_changes
-from lakebed.registry.leases import acquire_lease
-from lakebed.registry.sealing import read_mark
-from lakebed.registry.waiting import RegistryCommits, wait_for_group
+from lakebed.registry.journal.changes import read_changes
+from lakebed.registry.journal.leases import acquire_lease
+from lakebed.registry.snapshots.sealing import read_mark
+from lakebed.registry.snapshots.waiting import RegistryCommits, wait_for_group
+from lakebed.registry.tables.groups import set_committed_group
 from serving import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ import psycopg
 
 from builders import ORDERS, SCHEMA, logical_dump
 from lakebed.lake import Lake, connect
-from lakebed.registry.create import open_backend
-from lakebed.registry.engine import Registry
+from lakebed.registry.open import open_backend
+from lakebed.registry.registry import Registry
 from lakebed.storage.local import LocalStorage
 from lakebed.storage.open import open_storage
 from lakebed.testing import FixedClock, SteppedBackend, SteppedConnection, Steps, kill_self
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from conftest import Databases
-    from lakebed.registry.statements import Part
+    from lakebed.registry.backends.statements import Part
     from lakebed.storage.protocol import DeleteOutcome
 
     Action = Callable[[Lake, Steps], None]
@@ -41,7 +41,7 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
         "lakebed.testing",
-        "lakebed.registry.tables",
+        "lakebed.registry.schema.tables",
         "lakebed.iceberg.committer",
         "lakebed.iceberg.catalog",
         "lakebed.registry.migrate",

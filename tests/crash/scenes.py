@@ -18,9 +18,9 @@ from lakebed.compaction import compact
 from lakebed.core.errors import LakebedError
 from lakebed.lake import Lake, connect
 from lakebed.opening import adopt_migrated
-from lakebed.registry.footers import load_footer
+from lakebed.registry.files.footers import load_footer
 from lakebed.registry.migrate import _engine, migrate_registry, upgrade
-from lakebed.registry.retire import retire_by_ids
+from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.testing import FixedClock
 
 if TYPE_CHECKING:

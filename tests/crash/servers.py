@@ -17,7 +17,7 @@ import psycopg
 from system_calls import Fault
 
 from conftest import TEMPLATE, Databases
-from lakebed.registry.create import open_registry
+from lakebed.registry.open import open_registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,7 @@ from system_calls import NO_FAULT, Course, Fault, Watch, watch_process
 from builders import ORDERS, seal_pending, write_partition
 from ice import open_ice
 from lakebed.opening import adopt_migrated
-from lakebed.registry.footers import migrate_footers
+from lakebed.registry.files.footers import migrate_footers
 from lakebed.registry.migrate import migrate_registry
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from builders import ORDERS, fake_file, make_table, publish
 from lakebed.core.errors import LakebedError, OutcomeUnknownError
 from lakebed.iceberg.catalog import open_catalog
 from lakebed.lake import connect
-from lakebed.registry.create import open_registry
-from lakebed.registry.lake_tables import find_table
-from lakebed.registry.listing import list_files
-from lakebed.registry.runs import list_runs
+from lakebed.registry.maintenance.runs import list_runs
+from lakebed.registry.open import open_registry
+from lakebed.registry.queries.listing import list_files
+from lakebed.registry.tables.lake_tables import find_table
 from lakebed.storage.open import open_storage
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from conftest import Databases
     from lakebed.core.names import TableName
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -10,8 +10,8 @@ import pytest
 from killing import NOW, staged, state_of, stride
 
 from builders import ORDERS, count, within, write_partition
-from lakebed.registry.retire import retire_by_ids
-from lakebed.registry.temporary_files import claim_expired
+from lakebed.registry.files.deletion_queue import claim_expired
+from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.testing import kill_self
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from killing import LATER, staged, stride
 
 from builders import ORDERS, write_partition
 from lakebed.compaction import compact
-from lakebed.registry.runs import list_runs
+from lakebed.registry.maintenance.runs import list_runs
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import zstandard
 from killing import staged, state_of, stride
 
 from builders import ORDERS, count, write_partition
-from lakebed.registry.footers import load_footer, migrate_footers
+from lakebed.registry.files.footers import load_footer, migrate_footers
 
 if TYPE_CHECKING:
     from pathlib import Path

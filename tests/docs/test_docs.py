@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pages import PAGES, ROOT
 
-from lakebed.registry.tables import METADATA
+from lakebed.registry.schema.tables import METADATA
 
 LONGEST = 400
 

@@ -16,8 +16,8 @@ from lakebed.cli.app import app
 from lakebed.core.errors import LakebedError, PathRefusedError, RegistryRefusedError
 from lakebed.lake import connect
 from lakebed.opening import adopt_migrated, adopt_warehouse
-from lakebed.registry.create import has_registry
 from lakebed.registry.migrate import _engine, list_pending, migrate_registry, upgrade
+from lakebed.registry.open import has_registry
 from legacy_lakes import LegacyLake, bare_footer
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from builders import ORDERS, logical_dump, make_table, write_partition
 from lakebed.core.errors import LakebedError, RegistryUnavailableError
 from lakebed.core.redaction import strip_password
 from lakebed.lake import connect
-from lakebed.registry.create import open_registry
+from lakebed.registry.open import open_registry
 from serving import EVERY_SECOND, serving, wait_until
 
 if TYPE_CHECKING:

@@ -160,7 +160,7 @@ def test_the_verdict_of_a_sweep_is_the_same_under_every_spelling_of_the_warehous
 
 
 def test_a_reader_that_outlives_the_grace_keeps_its_files_and_only_those(timed_lake: Lake, clock: FixedClock) -> None:
-    from lakebed.registry.leases import end_reading, hold_for_reading  # noqa: PLC0415 - only here
+    from lakebed.registry.journal.leases import end_reading, hold_for_reading  # noqa: PLC0415 - only here
 
     lake = timed_lake
     make_table(lake.registry)

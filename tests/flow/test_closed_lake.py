@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 NAME = str(ORDERS)
 # Closing again is fine, and these hold values of this process alone

@@ -16,7 +16,7 @@ from lakebed import admin
 from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError, TableNotFoundError, TooManyPartitionsError
 from lakebed.iceberg.catalog import open_catalog
 from lakebed.iceberg.dropping import forget_dropped, forget_table
-from lakebed.registry.runs import list_runs
+from lakebed.registry.maintenance.runs import list_runs
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake

@@ -18,10 +18,10 @@ import pytest
 from builders import ORDERS, arrow_rows, count, fake_file, make_table, new_partition, operation, write_partition, writing_path
 from lakebed.core.errors import OutcomeUnknownError, RegistryUnavailableError
 from lakebed.lake import connect
-from lakebed.registry.create import open_backend, open_registry
-from lakebed.registry.engine import Registry
-from lakebed.registry.operations import require_operation
-from lakebed.registry.publish import publish_partition
+from lakebed.registry.files.operations import require_operation
+from lakebed.registry.open import open_backend, open_registry
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.registry import Registry
 from lakebed.testing import SteppedBackend, Steps
 from poolers import BreakingLine, breaking_line
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakebed.lake import Lake
-    from lakebed.registry.lake_tables import LakeTable
-    from lakebed.registry.operations import Operation
+    from lakebed.registry.files.operations import Operation
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 Hours = tuple[int, int]
 _STALLED = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'SyncRep'"

@@ -25,9 +25,9 @@ from builders import (
 from lakebed.check import check
 from lakebed.core.errors import LakebedError, StorageFullError
 from lakebed.lake import Lake
-from lakebed.registry.create import open_backend
-from lakebed.registry.engine import Registry
-from lakebed.registry.retire import retire_by_ids
+from lakebed.registry.open import open_backend
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.registry import Registry
 from lakebed.storage.open import open_storage
 from lakebed.testing import FixedClock, SteppedBackend, Steps
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from conftest import Databases
-    from lakebed.registry.connection import Connection
+    from lakebed.registry.backends.protocol import Connection
 
 AUDIT = frozenset({"operations"})  # that a write was tried and failed may be told
 LEASE_S = 601.0

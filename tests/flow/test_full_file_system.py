@@ -19,7 +19,7 @@ sys.path.insert(0, sys.argv[2])
 from builders import fake_file, make_table, publish
 from lakebed.check import check
 from lakebed.core.errors import LakebedError
-from lakebed.registry.create import open_registry
+from lakebed.registry.open import open_registry
 
 place = Path(sys.argv[1])
 ballast = place / "ballast"

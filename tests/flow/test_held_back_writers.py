@@ -11,9 +11,9 @@ import pytest
 from builders import ORDERS, arrow_rows, count, make_table, seal_pending, within, write_partition, writing_path
 from lakebed.core.errors import BackPressureError
 from lakebed.core.tables.snapshots import BackPressure
-from lakebed.registry.groups import set_committed_group
-from lakebed.registry.leases import acquire_lease
-from lakebed.registry.runs import list_runs
+from lakebed.registry.journal.leases import acquire_lease
+from lakebed.registry.maintenance.runs import list_runs
+from lakebed.registry.tables.groups import set_committed_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,8 @@ from builders import ORDERS, arrow_rows, make_table, writing_path
 from lakebed.core.errors import LakebedError, PartitionStraddlesError
 from lakebed.lake import connect
 from lakebed.parquet.cache import FooterCache
-from lakebed.registry.footers import load_partition_metadata
-from lakebed.registry.leases import end_reading, hold_for_reading
+from lakebed.registry.files.footers import load_partition_metadata
+from lakebed.registry.journal.leases import end_reading, hold_for_reading
 from serving import FORKS, start_service, warm_up
 
 if TYPE_CHECKING:

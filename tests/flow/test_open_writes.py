@@ -13,7 +13,7 @@ import pytest
 from builders import ORDERS, SCHEMA, arrow_rows, count, logical_dump, make_table, recover_writers, write_partition, writing_path
 from lakebed.core.errors import FileMissingError, OperationConflictError, RegistryUnavailableError, StorageUnavailableError
 from lakebed.lake import Lake, connect
-from lakebed.registry.operations import DEFAULT_LEASE_US, require_operation
+from lakebed.registry.files.operations import DEFAULT_LEASE_US, require_operation
 from lakebed.writing import open_writing
 from poolers import Cut, breaking_line
 

@@ -15,8 +15,8 @@ import lakebed
 from builders import DAILY, ORDERS, count, fake_file, make_table, publish
 from lakebed.check import check
 from lakebed.core.errors import InvalidValueError
-from lakebed.registry.create import open_registry
-from lakebed.registry.lake_tables import require_table
+from lakebed.registry.open import open_registry
+from lakebed.registry.tables.lake_tables import require_table
 from poolers import TransactionPooler, transaction_pooler
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from conftest import Databases
     from lakebed.core.names import TableName
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 _LEFT = """SELECT (SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'),
 (SELECT count(*) FROM pg_prepared_statements), current_setting('lock_timeout'), (SELECT count(*) FROM pg_listening_channels())"""

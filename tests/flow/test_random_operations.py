@@ -12,7 +12,7 @@ from pyiceberg.table import StaticTable
 from builders import ORDERS, grow_schema, make_table, recover_writers, stepped_lake, write_partition
 from lakebed.core.errors import ConflictError, LakebedError, RegistryUnavailableError, UnavailableError
 from lakebed.lake import connect
-from lakebed.registry.snapshots import list_snapshots
+from lakebed.registry.snapshots.history import list_snapshots
 from lakebed.testing import Steps
 
 if TYPE_CHECKING:

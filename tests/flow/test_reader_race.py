@@ -16,10 +16,10 @@ from builders import ORDERS, SCHEMA, arrow_rows, count, new_partition, operation
 from lakebed.core.errors import FooterNotFoundError
 from lakebed.parquet.cache import FooterCache
 from lakebed.parquet.capture import capture
-from lakebed.registry.footers import load_partition_metadata
-from lakebed.registry.leases import end_reading, hold_for_reading
-from lakebed.registry.publish import publish
-from lakebed.registry.retire import retire_by_ids
+from lakebed.registry.files.footers import load_partition_metadata
+from lakebed.registry.journal.leases import end_reading, hold_for_reading
+from lakebed.registry.partitions.publish import publish
+from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.testing import FixedClock, Steps
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 from builders import ORDERS, arrow_rows, count, make_table, recover_writers, stepped_lake, within, write_partition, writing_path
 from lakebed.core.errors import CommitTimeoutError, LakebedError, OutcomeUnknownError, RegistryLockedError, RegistryUnavailableError
 from lakebed.lake import connect
-from lakebed.registry.groups import set_committed_group
+from lakebed.registry.tables.groups import set_committed_group
 from lakebed.testing import Steps
 from poolers import breaking_line
 from serving import wait_until
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from conftest import Databases
     from lakebed.lake import Lake
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 
 def files_of(lake: Lake) -> list[Path]:

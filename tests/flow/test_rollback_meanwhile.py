@@ -10,8 +10,8 @@ import pytest
 from builders import ORDERS, arrow_rows, grow_schema, logical_dump, make_table, stepped_lake, within, write_partition, writing_path
 from lakebed.core.errors import SchemaChangedError, VictimsChangedError
 from lakebed.lake import connect
-from lakebed.registry.retire import retire_by_ids
-from lakebed.registry.runs import list_runs
+from lakebed.registry.maintenance.runs import list_runs
+from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.testing import Steps
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from lakebed.core.errors import OutcomeUnknownError, RegistryUnavailableError
 from lakebed.core.names import TableName
 from lakebed.core.wishes import parse_wishes
 from lakebed.lake import connect
-from lakebed.registry.runs import list_runs
-from lakebed.registry.snapshots import NewSnapshot, add_snapshot
+from lakebed.registry.maintenance.runs import list_runs
+from lakebed.registry.snapshots.history import NewSnapshot, add_snapshot
 from lakebed.testing import Steps
 
 if TYPE_CHECKING:

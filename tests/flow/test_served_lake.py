@@ -16,9 +16,9 @@ from builders import ORDERS, SCHEMA, arrow_rows, make_table, write_partition, wr
 from lakebed.core.errors import PartitionStraddlesError
 from lakebed.core.names import TableName
 from lakebed.lake import connect
-from lakebed.registry.leases import find_holder
-from lakebed.registry.runs import list_runs
-from lakebed.registry.snapshots import list_snapshots
+from lakebed.registry.journal.leases import find_holder
+from lakebed.registry.maintenance.runs import list_runs
+from lakebed.registry.snapshots.history import list_snapshots
 from serving import EVERY_SECOND, serving, start_service, wait_until, warm_up
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from builders import ORDERS, arrow_rows, count, fake_file, logical_dump, make_ta
 from lakebed.check import check
 from lakebed.core.errors import LakebedError, OutcomeUnknownError, RegistryUnavailableError, UnavailableError
 from lakebed.lake import connect
-from lakebed.registry.create import open_registry
-from lakebed.registry.operations import require_operation
-from lakebed.registry.publish import publish_partition
+from lakebed.registry.files.operations import require_operation
+from lakebed.registry.open import open_registry
+from lakebed.registry.partitions.publish import publish_partition
 from poolers import BreakingLine, Cut, breaking_line
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from conftest import Databases
     from lakebed.lake import Lake
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
-    from lakebed.registry.operations import Operation
-    from lakebed.registry.publish import Published
+    from lakebed.registry.files.operations import Operation
+    from lakebed.registry.partitions.publish import Published
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 _WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 

@@ -12,9 +12,9 @@ from builders import ORDERS, arrow_rows, make_table, write_partition, writing_pa
 from lakebed.core.errors import PathRefusedError
 from lakebed.iceberg.catalog import open_catalog
 from lakebed.iceberg.committer import Committer
-from lakebed.registry.leases import end_reading, hold_for_reading
-from lakebed.registry.mending_journal import forget_journal
-from lakebed.registry.sealing import seal_table
+from lakebed.registry.journal.leases import end_reading, hold_for_reading
+from lakebed.registry.repair.journal import forget_journal
+from lakebed.registry.snapshots.sealing import seal_table
 
 if TYPE_CHECKING:
     from lakebed.admin import FileHistory

@@ -13,13 +13,13 @@ from builders import ORDERS, SCHEMA, count, fake_file, make_table, op_id, publis
 from lakebed.core.errors import ClockRegressedError, ClockSkewedError
 from lakebed.core.times import to_micros
 from lakebed.lake import Lake
-from lakebed.registry.create import open_registry
-from lakebed.registry.operations import Operation, open_operation
+from lakebed.registry.files.operations import Operation, open_operation
+from lakebed.registry.open import open_registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.testing import FixedClock
 
 MINUTE_S = 60.0

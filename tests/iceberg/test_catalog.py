@@ -15,7 +15,7 @@ import pytest
 from builders import ORDERS
 from lakebed.core.errors import LeaseLostError
 from lakebed.iceberg.catalog import open_catalog
-from lakebed.registry.create import open_registry
+from lakebed.registry.open import open_registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,8 @@ from lakebed.core.names import TableName
 from lakebed.iceberg.locations import from_uri
 from lakebed.iceberg.reading import open_snapshot
 from lakebed.iceberg.snapshots import create_iceberg_snapshot, update_iceberg_metadata
-from lakebed.registry.lake_tables import drop_table, require_table
-from lakebed.registry.snapshots import list_snapshots
+from lakebed.registry.snapshots.history import list_snapshots
+from lakebed.registry.tables.lake_tables import drop_table, require_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,11 +16,11 @@ from ice import ROWS, IceLake, open_ice
 from lakebed.core.errors import LeaseLostError, OutcomeUnknownError, RegistryLockedError, RegistryUnavailableError, StorageFullError
 from lakebed.iceberg.catalog import CATALOG_NAME, LakeCatalog, open_catalog
 from lakebed.iceberg.committer import Committer
-from lakebed.registry.create import open_backend
-from lakebed.registry.engine import Registry
-from lakebed.registry.leases import acquire_lease
+from lakebed.registry.journal.leases import acquire_lease
+from lakebed.registry.open import open_backend
 from lakebed.registry.processes import make_owner
-from lakebed.registry.snapshots import list_snapshots
+from lakebed.registry.registry import Registry
+from lakebed.registry.snapshots.history import list_snapshots
 from lakebed.testing import SteppedBackend, Steps
 
 if TYPE_CHECKING:

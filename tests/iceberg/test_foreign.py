@@ -11,7 +11,7 @@ from builders import ORDERS
 from ice import ROWS, SHOP, IceLake, shop_rows
 from lakebed.core.errors import ForeignCommitError, InvalidValueError
 from lakebed.core.names import TableName
-from lakebed.registry.lake_tables import require_table
+from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.sql import SqlCatalog

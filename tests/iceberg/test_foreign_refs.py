@@ -14,9 +14,9 @@ from lakebed.core.errors import FileMissingError, InvalidValueError
 from lakebed.core.tables.snapshots import KeptSnapshot, Retention, plan_expiry
 from lakebed.core.wishes import Wishes
 from lakebed.iceberg.locations import from_uri
-from lakebed.registry.foreign import read_refs
-from lakebed.registry.snapshots import list_queued, list_snapshots
-from lakebed.registry.wishes import change_wishes
+from lakebed.registry.snapshots.foreign import read_refs
+from lakebed.registry.snapshots.history import list_queued, list_snapshots
+from lakebed.registry.snapshots.requests import change_wishes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

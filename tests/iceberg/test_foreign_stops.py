@@ -18,9 +18,9 @@ from lakebed.check import Severity
 from lakebed.core.errors import ForeignCommitError, InvalidValueError
 from lakebed.core.names import TableName
 from lakebed.iceberg.locations import MetadataFiles, from_uri, parse_version, read_metadata_text
-from lakebed.registry.foreign import find_stop
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.snapshots import list_queued, list_snapshots
+from lakebed.registry.snapshots.foreign import find_stop
+from lakebed.registry.snapshots.history import list_queued, list_snapshots
+from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

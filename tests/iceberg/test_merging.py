@@ -13,7 +13,7 @@ from ice import IceLake, shop_rows, write_file
 from lakebed.iceberg.commit import DEFAULT_LIMITS, Change, MergeLimits, choose_operation, plan_manifests
 from lakebed.iceberg.committer import Committer
 from lakebed.iceberg.manifests import Manifest
-from lakebed.registry.publish import publish_partition
+from lakebed.registry.partitions.publish import publish_partition
 from lakebed.writing import register_files
 
 if TYPE_CHECKING:

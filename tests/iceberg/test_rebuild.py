@@ -13,8 +13,8 @@ from ice import ROWS, IceLake
 from lakebed.core.errors import IcebergDriftError
 from lakebed.core.names import TableName
 from lakebed.iceberg.locations import from_uri
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.snapshots import list_snapshots
+from lakebed.registry.snapshots.history import list_snapshots
+from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

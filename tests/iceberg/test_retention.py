@@ -10,8 +10,8 @@ from ice import ROWS, IceLake
 from lakebed.core.wishes import Wishes
 from lakebed.iceberg.metadata import MAX_LOG
 from lakebed.iceberg.sweeping import list_reachable, read_root
-from lakebed.registry.snapshots import list_queued, list_snapshots
-from lakebed.registry.wishes import change_wishes
+from lakebed.registry.snapshots.history import list_queued, list_snapshots
+from lakebed.registry.snapshots.requests import change_wishes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ from builders import ORDERS, within
 from lakebed.components.snapshotter import Snapshotter
 from lakebed.core.tables.snapshots import Trigger
 from lakebed.iceberg.snapshots import create_iceberg_snapshot
-from lakebed.registry.lake_tables import set_properties
-from lakebed.registry.sealing import require_group, seal_table
+from lakebed.registry.snapshots.sealing import require_group, seal_table
+from lakebed.registry.tables.lake_tables import set_properties
 
 if TYPE_CHECKING:
     from ice import IceLake

@@ -16,8 +16,8 @@ from lakebed.core.events import SUBSCRIPTIONS, Component, Event, Operation, Regi
 from lakebed.core.progress import progress_to
 from lakebed.core.rows import TableFiles, TableMetadata
 from lakebed.core.schema.types import Field
-from lakebed.registry.journal import read_changes
-from lakebed.registry.lake_tables import require_table
+from lakebed.registry.journal.changes import read_changes
+from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,10 +19,10 @@ from lakebed.core.tables.windows import join_ranges
 from lakebed.core.times import TimeRange
 from lakebed.maintenance.retention import order_readers_first
 from lakebed.pipeline.slice_plans import plan_materialize
-from lakebed.registry.expired import read_expired
-from lakebed.registry.lake_tables import TableSpec, create_table
-from lakebed.registry.publish import publish_partition
-from lakebed.registry.view_sets import describe_view_sets
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.tables.expired import read_expired
+from lakebed.registry.tables.lake_tables import TableSpec, create_table
+from lakebed.registry.tables.view_sets import describe_view_sets
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake

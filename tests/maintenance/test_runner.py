@@ -21,19 +21,19 @@ from lakebed.maintenance.runner import REQUESTED, Runner
 from lakebed.maintenance.schedule import make_schedule
 from lakebed.maintenance.tasks import TASKS
 from lakebed.maintenance.workplace import Workplace
-from lakebed.registry.lake_tables import TableSpec, create_table, set_properties
-from lakebed.registry.leases import acquire_lease, release_lease
-from lakebed.registry.operations import open_operation
+from lakebed.registry.files.operations import open_operation
+from lakebed.registry.journal.leases import acquire_lease, release_lease
+from lakebed.registry.maintenance.runs import Run, add_run, finish_run, list_runs
+from lakebed.registry.maintenance.schedules import begin_requested, begin_window, list_requested, read_windows
+from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.processes import make_owner
-from lakebed.registry.publish import publish_partition
-from lakebed.registry.runs import Run, add_run, finish_run, list_runs
-from lakebed.registry.schedules import begin_requested, begin_window, list_requested, read_windows
+from lakebed.registry.tables.lake_tables import TableSpec, create_table, set_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.lake import Lake
-    from lakebed.registry.leases import Lease
+    from lakebed.registry.journal.leases import Lease
     from lakebed.testing import FixedClock
 
 JOBS = ("materialize_partitions", "regenerate_partitions")

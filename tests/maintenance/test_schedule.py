@@ -13,7 +13,7 @@ from lakebed.core.errors import InvalidValueError
 from lakebed.core.tasks import DEFAULT_SCHEDULE, Task
 from lakebed.core.times import to_micros
 from lakebed.maintenance.schedule import MAX_JITTER_US, MAX_TRIES, Schedule, Timetable, due_tasks, first_windows, make_schedule
-from lakebed.registry.schedules import KeptWindow
+from lakebed.registry.maintenance.schedules import KeptWindow
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -13,9 +13,9 @@ from lakebed.core.errors import RegistryUnavailableError
 from lakebed.core.tasks import OFF, Task
 from lakebed.lake import Lake
 from lakebed.maintenance.threads import RepeatingThread
-from lakebed.registry.create import open_backend
-from lakebed.registry.engine import Registry
-from lakebed.registry.lake_tables import set_properties
+from lakebed.registry.open import open_backend
+from lakebed.registry.registry import Registry
+from lakebed.registry.tables.lake_tables import set_properties
 from lakebed.service import Service, Upkeep
 from lakebed.storage.open import open_storage
 from serving import wait_until
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from lakebed.registry.connection import Rows
+    from lakebed.registry.backends.protocol import Rows
     from lakebed.registry.transaction import Reader
 
 

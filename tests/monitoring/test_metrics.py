@@ -19,7 +19,7 @@ from lakebed.core.tasks import OFF, Task
 from lakebed.maintenance.reports import Report
 from lakebed.monitoring.declarations import METRICS
 from lakebed.monitoring.metrics import Metrics
-from lakebed.registry.leases import find_holder
+from lakebed.registry.journal.leases import find_holder
 from lakebed.service import Service, Upkeep
 from lakebed.testing import Steps
 

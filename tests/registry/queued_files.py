@@ -11,10 +11,10 @@ from builders import (
     publish,
     within,
 )
-from lakebed.registry.retire import retire_by_ids
+from lakebed.registry.partitions.retire import retire_by_ids
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 
 def queue_fakes(registry: Registry, many: int) -> None:

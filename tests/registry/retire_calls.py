@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakebed.admin import Retirement
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 
 def hour(number: int) -> datetime:

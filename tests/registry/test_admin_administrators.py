@@ -14,9 +14,9 @@ from lakebed import admin
 from lakebed.core.errors import InvalidValueError, NotAllowedError
 from lakebed.core.orphans import Needed
 from lakebed.core.schema.altering import DropColumn
-from lakebed.registry.left_out import LeftOut, record_left_out
-from lakebed.registry.runs import list_runs
-from lakebed.registry.wishes import change_wishes
+from lakebed.registry.files.left_out import LeftOut, record_left_out
+from lakebed.registry.maintenance.runs import list_runs
+from lakebed.registry.snapshots.requests import change_wishes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

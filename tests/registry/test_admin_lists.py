@@ -31,13 +31,13 @@ from lakebed import admin
 from lakebed.core.errors import InvalidNameError, InvalidRangeError, InvalidValueError, PartitionNotFoundError, TableNotFoundError
 from lakebed.core.names import TableName
 from lakebed.core.times import from_micros
-from lakebed.registry.lake_tables import drop_table
+from lakebed.registry.tables.lake_tables import drop_table
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.listing import PartitionRow
+    from lakebed.registry.queries.listing import PartitionRow
+    from lakebed.registry.registry import Registry
 
 
 def hour(number: int) -> datetime:

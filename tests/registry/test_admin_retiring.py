@@ -38,11 +38,11 @@ from lakebed.core.errors import (
     TooManyPartitionsError,
 )
 from lakebed.core.names import TableName
-from lakebed.registry.create import open_backend
-from lakebed.registry.engine import Registry
-from lakebed.registry.lake_tables import drop_table
-from lakebed.registry.retirements import retire_at_once, retire_in_parts
-from lakebed.registry.runs import list_runs
+from lakebed.registry.maintenance.runs import list_runs
+from lakebed.registry.open import open_backend
+from lakebed.registry.partitions.retire_many import retire_at_once, retire_in_parts
+from lakebed.registry.registry import Registry
+from lakebed.registry.tables.lake_tables import drop_table
 from lakebed.testing import SteppedBackend, Steps
 
 if TYPE_CHECKING:

@@ -25,12 +25,12 @@ from lakebed.core.errors import (
     PartitionNotFoundError,
     RefusedError,
 )
-from lakebed.registry.lake_tables import drop_table
-from lakebed.registry.retirements import allow_incompatible, retire_in_parts
+from lakebed.registry.partitions.retire_many import allow_incompatible, retire_in_parts
+from lakebed.registry.tables.lake_tables import drop_table
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.testing import FixedClock
 
 

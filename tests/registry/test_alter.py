@@ -16,15 +16,15 @@ from lakebed.core.errors import InvalidValueError, SchemaRefusedError, TableNotF
 from lakebed.core.schema.altering import AddColumn, Change, DropColumn, RenameColumn, WidenColumn
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
-from lakebed.registry.lake_tables import TableSpec, create_table, list_versions, require_table
-from lakebed.registry.runs import list_runs
-from lakebed.registry.snapshots import list_snapshots
+from lakebed.registry.maintenance.runs import list_runs
+from lakebed.registry.snapshots.history import list_snapshots
+from lakebed.registry.tables.lake_tables import TableSpec, create_table, list_versions, require_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.lake import Lake
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 NAME = str(ORDERS)
 

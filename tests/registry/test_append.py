@@ -10,11 +10,11 @@ import pytest
 from builders import ORDERS, count, fake_file, grow_schema, make_table, new_partition, operation, publish, within
 from lakebed.check import check
 from lakebed.core.errors import ClockRegressedError, InvalidValueError, OperationConflictError, SchemaRefusedError, TableNotFoundError
-from lakebed.registry.create import open_backend
-from lakebed.registry.engine import Registry
-from lakebed.registry.lake_tables import drop_table, require_table
-from lakebed.registry.operations import Operation, open_operation, start_rollback
-from lakebed.registry.publish import publish_partition
+from lakebed.registry.files.operations import Operation, open_operation, start_rollback
+from lakebed.registry.open import open_backend
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.registry import Registry
+from lakebed.registry.tables.lake_tables import drop_table, require_table
 from lakebed.testing import SteppedBackend, Steps
 
 if TYPE_CHECKING:

@@ -12,18 +12,18 @@ from lakebed.core.errors import BackPressureError, ForeignCommitError
 from lakebed.core.events import Component
 from lakebed.core.names import TableName
 from lakebed.core.tables.snapshots import BackPressure
-from lakebed.registry.deliveries import Drop, save_progress
-from lakebed.registry.foreign import clear_stop, record_stop
-from lakebed.registry.groups import set_committed_group
-from lakebed.registry.leases import acquire_lease, release_lease
-from lakebed.registry.pressure import wait_for_room
+from lakebed.registry.journal.cursors import Drop, save_progress
+from lakebed.registry.journal.leases import acquire_lease, release_lease
+from lakebed.registry.snapshots.foreign import clear_stop, record_stop
+from lakebed.registry.snapshots.pressure import wait_for_room
+from lakebed.registry.tables.groups import set_committed_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
-    from lakebed.registry.leases import Lease
+    from lakebed.registry.journal.leases import Lease
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 AT_ONCE = BackPressure(backlog=2, timeout_s=0)
 PATIENT = BackPressure(backlog=2, timeout_s=60)

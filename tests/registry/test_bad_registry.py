@@ -26,22 +26,22 @@ from lakebed.core.errors import (
     RegistryRefusedError,
     RegistryUnavailableError,
 )
-from lakebed.registry.create import open_registry
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.sqlite import find_mount_kind
+from lakebed.registry.backends.sqlite import find_mount_kind
+from lakebed.registry.open import open_registry
+from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from conftest import Databases
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 NOBODY = 65534
 CANARY = "canary-7f3a"
 _HOLDER = """
 import sys
 from lakebed.core.names import TableName
-from lakebed.registry.create import open_registry
+from lakebed.registry.open import open_registry
 with open_registry(sys.argv[1]).write([TableName("shop", "orders")]):
     print("held", flush=True)
     sys.stdin.readline()

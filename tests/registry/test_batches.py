@@ -9,13 +9,13 @@ import pytest
 
 from builders import ORDERS, count, fake_file, logical_dump, make_table, new_partition, op_id
 from lakebed.core.errors import AnotherCheckpointError
-from lakebed.registry.batches import Batch, find_registered
-from lakebed.registry.operations import Operation, open_operation
-from lakebed.registry.publish import Published, publish_partition
+from lakebed.registry.files.batches import Batch, find_registered
+from lakebed.registry.files.operations import Operation, open_operation
+from lakebed.registry.partitions.publish import Published, publish_partition
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 
 @pytest.fixture

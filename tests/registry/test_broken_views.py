@@ -12,10 +12,10 @@ from lakebed.core.names import TableName
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.core.tables.view_sets import Definition
-from lakebed.registry.lake_tables import TableSpec, create_table
+from lakebed.registry.tables.lake_tables import TableSpec, create_table
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 PRICES = TableName("shop", "prices")
 # `amount` is called `price` after the rollback, and `note` is there again

@@ -13,12 +13,12 @@ from builders import (
     count,
     logical_dump,
 )
-from lakebed.registry.temporary_files import claim_expired, finalize_deleted, release_failed
+from lakebed.registry.files.deletion_queue import claim_expired, finalize_deleted, release_failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.testing import FixedClock
 
 
@@ -41,8 +41,8 @@ def test_two_threads_never_claim_the_same_file(registry: Registry, another: Call
 
 _CLEANER = """
 import sys
-from lakebed.registry.create import open_registry
-from lakebed.registry.temporary_files import claim_expired, finalize_deleted
+from lakebed.registry.open import open_registry
+from lakebed.registry.files.deletion_queue import claim_expired, finalize_deleted
 registry = open_registry(sys.argv[1])
 done = 0
 while (claim := claim_expired(registry, limit=10)).files:

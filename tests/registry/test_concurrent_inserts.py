@@ -9,14 +9,14 @@ import pytest
 
 from builders import ORDERS, count, fake_file, fresh_name, make_table, publish, within
 from lakebed.check import check
-from lakebed.registry.journal import read_ends
-from lakebed.registry.lake_tables import set_properties
+from lakebed.registry.journal.changes import read_ends
+from lakebed.registry.tables.lake_tables import set_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
 
 WRITERS = 16

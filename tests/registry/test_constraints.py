@@ -12,13 +12,13 @@ from builders import DAILY, ORDERS, fake_file, grow_schema, logical_dump, make_t
 from lakebed.core.errors import ConflictError, LakebedError, RefusedError
 from lakebed.core.events import ROW_TYPES, RegistryTable
 from lakebed.core.rows import list_changing_columns, list_columns
-from lakebed.registry.constraints import _COLUMNS
-from lakebed.registry.snapshots import NewSnapshot, add_snapshot
-from lakebed.registry.tables import METADATA
+from lakebed.registry.backends.constraints import _COLUMNS
+from lakebed.registry.schema.tables import METADATA
+from lakebed.registry.snapshots.history import NewSnapshot, add_snapshot
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 HOUR = 3600 * 1_000_000
 

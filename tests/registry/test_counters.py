@@ -25,12 +25,12 @@ from builders import (
     within,
 )
 from lakebed.core.errors import InvalidValueError, TableNotFoundError
-from lakebed.registry.counters import Tally, recount, update_table_statistics
-from lakebed.registry.lake_tables import set_properties
-from lakebed.registry.retire import retire_by_ids
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.tables.counters import Tally, recount, update_table_statistics
+from lakebed.registry.tables.lake_tables import set_properties
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Transaction
 
 LARGE = 64 * 1024 * 1024

@@ -9,10 +9,10 @@ import pytest
 from builders import ORDERS, count, fake_file, logical_dump, make_table, publish, within
 from lakebed.core.errors import JournalGapError
 from lakebed.core.events import Component
-from lakebed.registry.journal import Cursor, list_cursors, purge_journal, read_changes, read_ends, save_cursor
+from lakebed.registry.journal.changes import Cursor, list_cursors, purge_journal, read_changes, read_ends, save_cursor
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 UPDATER, COMPACTOR = Component.ICEBERG_UPDATER, Component.COMPACTOR
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from builders import ORDERS, fake_file, make_table, op_id, publish, seal_pending, within
 from lakebed.core.names import TableName
-from lakebed.registry.figures import LakeFigures, TableFigures, read_figures
-from lakebed.registry.operations import Operation, open_operation
-from lakebed.registry.retire import retire_by_ids
-from lakebed.registry.runs import add_run
-from lakebed.registry.temporary_files import claim_expired, release_failed
+from lakebed.registry.files.deletion_queue import claim_expired, release_failed
+from lakebed.registry.files.operations import Operation, open_operation
+from lakebed.registry.maintenance.runs import add_run
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.queries.metrics import LakeFigures, TableFigures, read_figures
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.testing import FixedClock
 
 LARGE = 1 << 30

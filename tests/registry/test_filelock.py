@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakebed.core.errors import RegistryLockedError
-from lakebed.registry.filelock import FileLock
+from lakebed.registry.backends.write_queue import FileLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _HOLDER = """
 import sys
 from pathlib import Path
-from lakebed.registry.filelock import FileLock
+from lakebed.registry.backends.write_queue import FileLock
 FileLock(Path(sys.argv[1]), timeout_s=5).acquire()
 print("held", flush=True)
 sys.stdin.readline()

@@ -12,10 +12,10 @@ import zstandard
 from builders import ORDERS, make_table, write_partition
 from lakebed.core.errors import FooterCorruptError, FooterNotFoundError, FooterRowsError
 from lakebed.parquet.cache import FooterCache
-from lakebed.registry.create import open_backend
-from lakebed.registry.engine import Registry
-from lakebed.registry.footers import FooterIndex, load_footer, migrate_footers
-from lakebed.registry.retire import retire_by_ids
+from lakebed.registry.files.footers import FooterIndex, load_footer, migrate_footers
+from lakebed.registry.open import open_backend
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.registry import Registry
 from lakebed.testing import SteppedBackend, Steps
 
 if TYPE_CHECKING:

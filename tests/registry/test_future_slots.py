@@ -25,16 +25,16 @@ from ice import open_ice
 from lakebed.check import check
 from lakebed.core.errors import ClockRegressedError, VictimsChangedError
 from lakebed.core.times import TimeRange
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.publish import publish_partition
-from lakebed.registry.retire import retire_by_ids
-from lakebed.registry.slots import redraw_slots
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.repair.slots import redraw_slots
+from lakebed.registry.tables.lake_tables import require_table
 from lakebed.repairing import repair
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
     from lakebed.testing import FixedClock
 

@@ -8,14 +8,14 @@ import pytest
 
 from builders import ORDERS, fake_file, make_table, publish, seal_pending, within
 from lakebed.core.errors import SnapshotNotFoundError
-from lakebed.registry.plans import AtGroup
-from lakebed.registry.snapshots import NewSnapshot, add_snapshot, expire_snapshots
-from lakebed.registry.time_travel import go_back
+from lakebed.registry.queries.plans import AtGroup
+from lakebed.registry.queries.time_travel import go_back
+from lakebed.registry.snapshots.history import NewSnapshot, add_snapshot, expire_snapshots
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
-    from lakebed.registry.time_travel import Moment
+    from lakebed.registry.queries.time_travel import Moment
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 LEAST_ID = 1 << 40
 MINUTE_MS = 60_000

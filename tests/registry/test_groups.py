@@ -23,14 +23,14 @@ from builders import (
     within,
 )
 from lakebed.core.errors import InvalidValueError
-from lakebed.registry.groups import draw_group, list_files_at_group, plan_step, seal, set_committed_group
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.listing import list_files, list_partitions
-from lakebed.registry.retire import retire_by_ids
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.queries.listing import list_files, list_partitions
+from lakebed.registry.tables.groups import draw_group, list_files_at_group, plan_step, seal, set_committed_group
+from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:
     from lakebed.core.names import TableName
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Transaction
 
 

@@ -12,34 +12,26 @@ from builders import LONG, ORDERS, fake_file, make_table, new_partition, operati
 from lakebed.check import iceberg as check_iceberg
 from lakebed.core import bounds
 from lakebed.core.names import TableName
-from lakebed.registry import (
-    batches,
-    expired,
-    footers,
-    groups,
-    images,
-    journal,
-    operations,
-    overwrite,
-    plans,
-    small_files,
-    snapshots,
-    temporary_files,
-)
-from lakebed.registry.create import open_backend, open_registry
-from lakebed.registry.engine import Registry
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.plans import ColumnRange, read_plan
-from lakebed.registry.publish import _OVERLAP, publish_partition
-from lakebed.registry.retire import retire_by_ids
+from lakebed.registry.files import batches, deletion_queue, footers, operations
+from lakebed.registry.journal import changes, decoding
+from lakebed.registry.open import open_backend, open_registry
+from lakebed.registry.partitions import replace
+from lakebed.registry.partitions.publish import _OVERLAP, publish_partition
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.queries import plans, small_files
+from lakebed.registry.queries.plans import ColumnRange, read_plan
+from lakebed.registry.registry import Registry
+from lakebed.registry.snapshots import history
+from lakebed.registry.tables import expired, groups
+from lakebed.registry.tables.lake_tables import require_table
 from lakebed.testing import SteppedBackend, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from conftest import Databases
-    from lakebed.registry.connection import Rows
-    from lakebed.registry.statements import Dialect
+    from lakebed.registry.backends.protocol import Rows
+    from lakebed.registry.backends.statements import Dialect
     from lakebed.registry.transaction import Reader
 
 MANY = 3000
@@ -139,7 +131,7 @@ def test_all_files_are_found_by_the_index_of_live_files(full: Registry) -> None:
 GROUPED: dict[str, tuple[str, dict[str, Any]]] = {
     "step": (groups._BETWEEN, {"table_id": 1, "low": 3, "high": 4}),
     "files of a group": (groups._AT_GROUP, {"table_id": 1, "g": 4}),
-    "totals": (snapshots._TOTALS, {"id": 1, "g": 4}),
+    "totals": (history._TOTALS, {"id": 1, "g": 4}),
     "files that the check expects": (check_iceberg._AT_GROUP, {"id": 1, "g": 4}),
 }
 
@@ -165,8 +157,8 @@ def test_a_step_of_groups_is_two_searches_each_by_its_own_index(full: Registry) 
 RANGED: dict[str, tuple[str, dict[str, Any], str]] = {
     "number of a time": (plans._NUMBER_AT, {"table_id": 1, "at": 5}, "table_files"),
     "files that the check knows": (check_iceberg._KNOWN, {"id": 1}, "table_files"),
-    "what an overwrite has seen": (overwrite._SEEN, {"table_id": 1, "paths": ["p=1"], "since": 5, "instance": "global"}, "table_files"),
-    "what an overwrite replaces": (overwrite._PARTITIONS, {"table_id": 1, "instance": "global"}, "partitions"),
+    "what an overwrite has seen": (replace._SEEN, {"table_id": 1, "paths": ["p=1"], "since": 5, "instance": "global"}, "table_files"),
+    "what an overwrite replaces": (replace._PARTITIONS, {"table_id": 1, "instance": "global"}, "partitions"),
     "slices that stay": (expired._STAYING, {"table_id": 1, "instance": "global", "ids": [1], "low": 1, "high": 2}, "partitions"),
 }
 
@@ -182,7 +174,7 @@ def test_what_no_index_knows_is_looked_for_among_the_ids_of_its_table(full: Regi
 
 
 def test_a_journal_number_is_looked_for_among_the_ids_of_its_table(full: Registry) -> None:
-    number = journal.read_ends(full)[require_table(full, ORDERS).table_id]
+    number = changes.read_ends(full)[require_table(full, ORDERS).table_id]
     with full.read() as reader:
         explained = Explained(reader)
         plan = read_plan(explained, ORDERS, as_of=number)  # type: ignore[arg-type]
@@ -199,17 +191,17 @@ HOT: dict[str, tuple[str, dict[str, Any], str]] = {
     "batch": (batches._THIS, BATCH, "operations"),
     "newest batch": (batches._NEWEST, BATCH, "operations"),
     "footer": (footers._LOAD, PATH, "partition_metadata"),
-    "journal": (journal._READ, {"table_id": 1, "after": 5, "limit": 10}, "change_log"),
-    "updated files": (images._FILES, {"ids": [1, 2]}, "table_files"),
-    "deleted files": (images._DELETED, {"ids": [1, 2]}, "change_log"),
-    "cursors": (journal._CURSORS, {"table_id": 1}, ""),
+    "journal": (changes._READ, {"table_id": 1, "after": 5, "limit": 10}, "change_log"),
+    "updated files": (decoding._FILES, {"ids": [1, 2]}, "table_files"),
+    "deleted files": (decoding._DELETED, {"ids": [1, 2]}, "change_log"),
+    "cursors": (changes._CURSORS, {"table_id": 1}, ""),
     "JSON files": (small_files._JSON, {"table_id": 1}, "table_files"),
     "pending files": (f"SELECT 1 FROM table_files WHERE {groups.PENDING} LIMIT 1", {"table_id": 1}, "table_files"),
 }
 
 
 def test_the_queue_of_temporary_files_is_read_in_the_order_of_its_index(full: Registry) -> None:
-    plan = explain(full, temporary_files._FIND[full.dialect], {"now": 5, "limit": 10})
+    plan = explain(full, deletion_queue._FIND[full.dialect], {"now": 5, "limit": 10})
 
     assert "temporary_files_expiration" in plan or "SEARCH q" in plan
     assert "SCAN f" not in plan

@@ -30,20 +30,20 @@ from lakebed.core.errors import JournalGapError, UndecodableChangeError
 from lakebed.core.events import ROW_TYPES, Operation, RegistryTable
 from lakebed.core.names import TableName
 from lakebed.core.rows import Row, list_columns
+from lakebed.registry.backends.sqlite import SqliteConnection
 from lakebed.registry.codec import decode_row
-from lakebed.registry.groups import set_committed_group
-from lakebed.registry.journal import read_changes, read_ends
-from lakebed.registry.lake_tables import set_properties
-from lakebed.registry.publish import publish as publish_in
-from lakebed.registry.retire import retire_by_ids
-from lakebed.registry.snapshots import NewSnapshot, add_snapshot, expire_snapshots
-from lakebed.registry.sqlite import SqliteConnection
-from lakebed.registry.temporary_files import claim_expired, finalize_deleted
+from lakebed.registry.files.deletion_queue import claim_expired, finalize_deleted
+from lakebed.registry.journal.changes import read_changes, read_ends
+from lakebed.registry.partitions.publish import publish as publish_in
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.snapshots.history import NewSnapshot, add_snapshot, expire_snapshots
+from lakebed.registry.tables.groups import set_committed_group
+from lakebed.registry.tables.lake_tables import set_properties
 
 if TYPE_CHECKING:
     from lakebed.core.events import Event
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "journal_images.json"

@@ -27,8 +27,8 @@ from lakebed.core.errors import InvalidValueError, SchemaRefusedError, TableExis
 from lakebed.core.names import TableName
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
-from lakebed.registry.groups import list_files_at_group
-from lakebed.registry.lake_tables import (
+from lakebed.registry.tables.groups import list_files_at_group
+from lakebed.registry.tables.lake_tables import (
     TableSpec,
     create_table,
     drop_table,
@@ -44,7 +44,7 @@ from lakebed.registry.lake_tables import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 STRING = Primitive(name="string")
 

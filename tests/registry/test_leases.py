@@ -17,8 +17,7 @@ import pytest
 from builders import ORDERS, count, fake_file, logical_dump, make_table, publish, seal_pending, within
 from lakebed.core.errors import InvalidNameError, LeaseHeldError, LeaseLostError
 from lakebed.core.names import TableName
-from lakebed.registry.groups import set_committed_group
-from lakebed.registry.leases import (
+from lakebed.registry.journal.leases import (
     Lease,
     acquire_lease,
     end_reading,
@@ -28,11 +27,12 @@ from lakebed.registry.leases import (
     require_epoch,
 )
 from lakebed.registry.processes import make_owner
+from lakebed.registry.tables.groups import set_committed_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.testing import FixedClock
 
 NAME = "committer/shop.orders"
@@ -213,8 +213,8 @@ def test_a_holder_of_which_nothing_is_proven_keeps_its_lease_until_it_expires(re
 _FROZEN = """
 import os, signal, sys
 from lakebed.core.errors import LeaseLostError
-from lakebed.registry.create import open_registry
-from lakebed.registry.leases import acquire_lease, require_epoch
+from lakebed.registry.open import open_registry
+from lakebed.registry.journal.leases import acquire_lease, require_epoch
 from lakebed.registry.processes import make_owner
 registry = open_registry(sys.argv[1])
 lease = acquire_lease(registry, "committer/shop.orders", owner=make_owner("frozen"), ttl_us=100_000)

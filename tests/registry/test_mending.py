@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builders import ORDERS, count, fake_file, logical_dump, make_table, publish, seal_pending, within
-from lakebed.registry.footers import load_footer
-from lakebed.registry.mending import clear_empty, regroup
-from lakebed.registry.mending_journal import lower_horizon
-from lakebed.registry.recapture import find_registered, replace_capture
-from lakebed.registry.retire import retire_by_ids
+from lakebed.registry.files.footers import load_footer
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.repair.captures import find_registered, replace_capture
+from lakebed.registry.repair.journal import lower_horizon
+from lakebed.registry.repair.rows import clear_empty, regroup
 
 if TYPE_CHECKING:
     from lakebed.core.files import NewFile
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 
 def groups(registry: Registry) -> list[tuple[int | None, int | None]]:

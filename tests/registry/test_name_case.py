@@ -16,14 +16,14 @@ from lakebed.adopting.legacy_plan import name_tables
 from lakebed.core.errors import LakebedError, TableExistsError, TableNotFoundError
 from lakebed.core.names import TableName
 from lakebed.pipeline.function_answers import answer, bind_arguments
-from lakebed.registry.lake_tables import TableSpec, add_table, create_table, list_tables
+from lakebed.registry.tables.lake_tables import TableSpec, add_table, create_table, list_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from lakebed.lake import Lake
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 NAME, OTHER = str(ORDERS), "SHOP.Orders"
 CAPITAL = TableName("Shop", "Orders")

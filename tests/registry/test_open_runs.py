@@ -14,25 +14,25 @@ from builders import ORDERS, count, make_table
 from lakebed import admin
 from lakebed.admin.actors import write_down
 from lakebed.core.errors import NotAllowedError, RegistryUnavailableError
-from lakebed.registry.connection import CommitUnknownError
-from lakebed.registry.create import open_backend
-from lakebed.registry.engine import Registry
-from lakebed.registry.open_runs import OpenRun, close_ended_runs, keeping_run
-from lakebed.registry.runs import add_run, list_runs
+from lakebed.registry.backends.protocol import CommitUnknownError
+from lakebed.registry.maintenance.open_runs import OpenRun, close_ended_runs, keeping_run
+from lakebed.registry.maintenance.runs import add_run, list_runs
+from lakebed.registry.open import open_backend
+from lakebed.registry.registry import Registry
 from lakebed.testing import SteppedBackend, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakebed.core.names import TableName
-    from lakebed.registry.connection import Backend, Connection
+    from lakebed.registry.backends.protocol import Backend, Connection
     from lakebed.registry.transaction import Transaction
 
 KEY = "INSERT INTO astha_state (key, value, updated_at) VALUES ('k', 'v', 1)"
 DIE = """
 import os, sys
-from lakebed.registry.create import open_registry
-from lakebed.registry.open_runs import OpenRun, keeping_run
+from lakebed.registry.open import open_registry
+from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
 registry = open_registry(sys.argv[1])
 run = OpenRun("compact", actor="ann", plan={})
 with keeping_run(registry, run):

@@ -6,8 +6,8 @@ import pytest
 
 from builders import ORDERS, make_table
 from lakebed.core.errors import RegistryMissingError
-from lakebed.registry.create import open_registry
-from lakebed.registry.lake_tables import require_table
+from lakebed.registry.open import open_registry
+from lakebed.registry.tables.lake_tables import require_table
 
 
 def test_a_registry_that_must_exist_is_opened(url: str) -> None:

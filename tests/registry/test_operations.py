@@ -30,8 +30,7 @@ from lakebed.core.errors import (
     RefusedError,
     TableNotFoundError,
 )
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.operations import (
+from lakebed.registry.files.operations import (
     Operation,
     find_operation,
     finish_rollback,
@@ -41,13 +40,14 @@ from lakebed.registry.operations import (
     require_operation,
     start_rollback,
 )
+from lakebed.registry.tables.lake_tables import require_table
 from lakebed.testing import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.lake import Lake
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.testing import FixedClock
 
 LEASE_S = 600

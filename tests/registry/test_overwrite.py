@@ -8,13 +8,13 @@ import pytest
 
 from builders import ORDERS, count, fake_file, insert_hours, logical_dump, make_table, make_view, publish, within
 from lakebed.core.errors import VictimsChangedError
-from lakebed.registry.listing import list_files, list_partitions
-from lakebed.registry.overwrite import list_visible_partitions, over_paths, read_number
-from lakebed.registry.retire import retire_by_ids
+from lakebed.registry.partitions.replace import list_visible_partitions, over_paths, read_number
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.queries.listing import list_files, list_partitions
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 RED, BLUE = "colour=red", "colour=blue"
 

@@ -10,7 +10,9 @@ import pytest
 from builders import ORDERS, START, fake_file, grow_schema, make_table, micros_of, publish, within
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.files import ColumnStatistics, FileType
-from lakebed.registry.plans import (
+from lakebed.registry.files.deletion_queue import claim_expired, finalize_deleted
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.queries.plans import (
     ColumnRange,
     FileCount,
     NullTest,
@@ -21,12 +23,10 @@ from lakebed.registry.plans import (
     list_partition_paths,
     plan_files,
 )
-from lakebed.registry.retire import retire_by_ids
-from lakebed.registry.temporary_files import claim_expired, finalize_deleted
 
 if TYPE_CHECKING:
     from lakebed.core.files import NewFile
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 
 def with_nulls(number: int, nulls: int | None) -> NewFile:

@@ -33,17 +33,17 @@ from lakebed.core.errors import InvalidValueError, TableNotFoundError
 from lakebed.core.files import ColumnStatistics
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
-from lakebed.registry.journal import read_ends
-from lakebed.registry.lake_tables import TableSpec, create_table
-from lakebed.registry.plans import ColumnRange, find_number_at, plan_files, read_plan
-from lakebed.registry.publish import publish_partition
-from lakebed.registry.retire import retire_by_ids
-from lakebed.registry.temporary_files import claim_expired, finalize_deleted
+from lakebed.registry.files.deletion_queue import claim_expired, finalize_deleted
+from lakebed.registry.journal.changes import read_ends
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.queries.plans import ColumnRange, find_number_at, plan_files, read_plan
+from lakebed.registry.tables.lake_tables import TableSpec, create_table
 
 if TYPE_CHECKING:
     from lakebed.core.bounds import Value
     from lakebed.core.files import NewFile
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.testing import FixedClock
 
 DOUBLE, STRING = Primitive(name="double"), Primitive(name="string")

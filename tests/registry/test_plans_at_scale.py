@@ -16,17 +16,21 @@ from lakebed.check import iceberg as check_iceberg
 from lakebed.core import bounds
 from lakebed.core.files import ColumnStatistics
 from lakebed.core.names import TableName
-from lakebed.registry import figures, footers, groups, images, sealing, small_files, waiting
-from lakebed.registry.create import open_registry
-from lakebed.registry.expired import _STAYING
-from lakebed.registry.journal import read_changes, read_ends
-from lakebed.registry.listing import list_partitions, list_view_sets
-from lakebed.registry.overwrite import _SEEN, list_visible_partitions
-from lakebed.registry.plans import AtGroup, ColumnRange, find_number_at, list_partition_paths, plan_files
-from lakebed.registry.publish import publish_partition
-from lakebed.registry.retire import retire_by_ids
-from lakebed.registry.snapshots import sum_at_group
-from lakebed.registry.temporary_files import claim_expired
+from lakebed.registry.files import footers
+from lakebed.registry.files.deletion_queue import claim_expired
+from lakebed.registry.journal import decoding
+from lakebed.registry.journal.changes import read_changes, read_ends
+from lakebed.registry.open import open_registry
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.partitions.replace import _SEEN, list_visible_partitions
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.queries import metrics, small_files
+from lakebed.registry.queries.listing import list_partitions, list_view_sets
+from lakebed.registry.queries.plans import AtGroup, ColumnRange, find_number_at, list_partition_paths, plan_files
+from lakebed.registry.snapshots import sealing, waiting
+from lakebed.registry.snapshots.history import sum_at_group
+from lakebed.registry.tables import groups
+from lakebed.registry.tables.expired import _STAYING
 from lakebed.registry.transaction import ids_of_table
 from lakebed.testing import FILES_PER_GROUP, multiply_file
 
@@ -34,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from conftest import Databases
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 BIG, SMALL = 90_000, 500
 GROWING = frozenset({"table_files", "partitions", "file_ranges", "file_columns", "partition_metadata", "change_log", "temporary_files"})
@@ -176,7 +180,7 @@ CALLS: dict[str, tuple[Callable[[Large], object], int]] = {
     "pending sums": (lambda x: sealing.read_pending(x.registry, x.big.table_id), FEW),
     "JSON files": (lambda x: small_files.has_json(x.registry, x.big.table_id), FEW),
     "is anything behind": (lambda x: x.registry.query(waiting._BEHIND), 1000),
-    "updated files": (lambda x: x.registry.query(images._FILES, {"ids": [1, 2, last_partition(x) + 1]}), FEW),
+    "updated files": (lambda x: x.registry.query(decoding._FILES, {"ids": [1, 2, last_partition(x) + 1]}), FEW),
     "what an overwrite replaces": (lambda x: list_visible_partitions(x.registry, x.neighbour.table_id, instance="global"), FEW),
     "what an overwrite of paths has seen": (
         lambda x: x.registry.query(_SEEN, {"table_id": x.neighbour.table_id, "paths": [""], "since": 1000, "instance": "global"}),
@@ -189,7 +193,7 @@ CALLS: dict[str, tuple[Callable[[Large], object], int]] = {
         FEW,
     ),
     "view sets": (lambda x: list_view_sets(x.registry), FEW),
-    "figures": (lambda x: figures.read_figures(x.registry), 1000),
+    "figures": (lambda x: metrics.read_figures(x.registry), 1000),
 }
 WHOLE = {"figures": {"temporary_files"}}  # the sums of the queue are of all of it
 _slots = iter(range(10_000, 20_000))

@@ -14,15 +14,15 @@ import pytest
 
 from builders import ORDERS, fake_file, logical_dump, make_table, publish
 from lakebed.core.errors import InvalidValueError, LakebedError, RegistryLockedError, RegistryUnavailableError, StorageFullError
-from lakebed.registry.create import open_registry
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.postgres import translate
+from lakebed.registry.backends.postgres import translate
+from lakebed.registry.open import open_registry
+from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from conftest import Databases
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 CANARY = "s3cret-canary"
 END_OTHERS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -63,7 +63,7 @@ _FROZEN = """
 import sys
 from lakebed.core.errors import LakebedError
 from lakebed.core.names import TableName
-from lakebed.registry.create import open_registry
+from lakebed.registry.open import open_registry
 registry = open_registry(sys.argv[1])
 try:
     with registry.write([TableName("shop", "orders")]) as tx:

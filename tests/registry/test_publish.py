@@ -27,14 +27,14 @@ from lakebed.core.errors import FileConflictError, InvalidValueError, PartitionC
 from lakebed.core.files import FileType
 from lakebed.core.names import TableName
 from lakebed.core.times import TimeRange, to_micros
-from lakebed.registry.footers import load_footer
-from lakebed.registry.listing import list_files, list_partitions
-from lakebed.registry.operations import Operation, find_operation
-from lakebed.registry.publish import publish_partition, update_table_files
-from lakebed.registry.retire import retire_by_ids
+from lakebed.registry.files.footers import load_footer
+from lakebed.registry.files.operations import Operation, find_operation
+from lakebed.registry.partitions.publish import publish_partition, update_table_files
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.queries.listing import list_files, list_partitions
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 
 def test_a_published_partition_is_there_with_files_footers_and_statistics(registry: Registry) -> None:

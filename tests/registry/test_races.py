@@ -33,14 +33,14 @@ from lakebed.core.events import Operation, RegistryTable
 from lakebed.core.names import TableName
 from lakebed.core.rows import TableFiles
 from lakebed.lake import Lake, connect
-from lakebed.registry.create import open_backend, open_registry
-from lakebed.registry.engine import Registry
-from lakebed.registry.journal import read_ends
-from lakebed.registry.lake_tables import require_table, set_properties
-from lakebed.registry.plans import plan_files
-from lakebed.registry.publish import publish as publish_within
-from lakebed.registry.retire import retire_by_ids
-from lakebed.registry.wakeup import Follower
+from lakebed.registry.journal.changes import read_ends
+from lakebed.registry.journal.notifications import Follower
+from lakebed.registry.open import open_backend, open_registry
+from lakebed.registry.partitions.publish import publish as publish_within
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.queries.plans import plan_files
+from lakebed.registry.registry import Registry
+from lakebed.registry.tables.lake_tables import require_table, set_properties
 from lakebed.testing import SteppedBackend, Steps
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from builders import HOUR, ORDERS, START, count, fake_file, logical_dump, make_t
 from lakebed.core import fingerprints
 from lakebed.core.errors import OperationConflictError, RegistryUnavailableError
 from lakebed.core.partitions import NewPartition
-from lakebed.registry.create import open_backend
-from lakebed.registry.engine import Registry
-from lakebed.registry.lake_tables import LakeTable, require_table
-from lakebed.registry.operations import Operation, open_operation
-from lakebed.registry.publish import Published, Replacement, first_answer, publish_replacements
+from lakebed.registry.files.operations import Operation, open_operation
+from lakebed.registry.open import open_backend
+from lakebed.registry.partitions.publish import Published, Replacement, first_answer, publish_replacements
+from lakebed.registry.registry import Registry
+from lakebed.registry.tables.lake_tables import LakeTable, require_table
 from lakebed.testing import SteppedBackend, Steps
 
 if TYPE_CHECKING:

@@ -32,15 +32,15 @@ from builders import (
     within,
 )
 from lakebed.core.errors import AmbiguousPartitionError, InvalidValueError, PartitionNotFoundError, VictimsChangedError
-from lakebed.registry.footers import load_footer
-from lakebed.registry.listing import list_files, list_partitions
-from lakebed.registry.publish import publish_partition
-from lakebed.registry.retire import Retired, retire_by_ids, retire_by_key, retire_by_range, retire_expired
-from lakebed.registry.temporary_files import queue_files
+from lakebed.registry.files.deletion_queue import queue_files
+from lakebed.registry.files.footers import load_footer
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.partitions.retire import Retired, retire_by_ids, retire_by_key, retire_by_range, retire_expired
+from lakebed.registry.queries.listing import list_files, list_partitions
 
 if TYPE_CHECKING:
     from lakebed.core.names import TableName
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.testing import FixedClock
 
 

@@ -9,10 +9,10 @@ from retire_calls import fill, left_behind, retire_hours
 
 from builders import fake_file, insert_hours, make_table, publish
 from lakebed import admin
-from lakebed.registry.retirements import retire_in_parts
+from lakebed.registry.partitions.retire_many import retire_in_parts
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 
 def test_a_preview_says_what_straddles_and_the_call_that_retires_it(registry: Registry) -> None:

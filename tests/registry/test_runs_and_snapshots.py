@@ -9,11 +9,11 @@ import pytest
 
 from builders import ORDERS, logical_dump, make_table, within
 from lakebed.core.errors import RunNotFoundError
-from lakebed.registry.runs import add_run, finish_run, list_runs
-from lakebed.registry.snapshots import NewSnapshot, add_snapshot, expire_snapshots, list_snapshots
+from lakebed.registry.maintenance.runs import add_run, finish_run, list_runs
+from lakebed.registry.snapshots.history import NewSnapshot, add_snapshot, expire_snapshots, list_snapshots
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.testing import FixedClock
 
 

@@ -16,13 +16,13 @@ from builders import START
 from histories import History
 from history_walks import wander
 from lakebed.check import check
-from lakebed.registry.create import open_registry
-from lakebed.registry.tables import METADATA
+from lakebed.registry.open import open_registry
+from lakebed.registry.schema.tables import METADATA
 from lakebed.testing import FixedClock
 
 if TYPE_CHECKING:
     from conftest import Databases
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 # What no history decides: who the registry is, and how its triggers are spelled. The journal is compared by itself
 LEFT_OUT = frozenset({"registry_facts", "change_log"})

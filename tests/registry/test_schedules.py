@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakebed.registry.schedules import ask_for_lead, find_asker
+from lakebed.registry.maintenance.schedules import ask_for_lead, find_asker
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.testing import FixedClock
 
 

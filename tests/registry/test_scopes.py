@@ -7,12 +7,12 @@ import pytest
 from builders import ORDERS, SCHEMA, fake_file, make_table, new_partition, operation
 from lakebed.check import check
 from lakebed.core.errors import InvalidValueError, VictimsChangedError
-from lakebed.registry.lake_tables import evolve_schema, require_table, set_properties
-from lakebed.registry.publish import publish, publish_partition
+from lakebed.registry.partitions.publish import publish, publish_partition
+from lakebed.registry.tables.lake_tables import evolve_schema, require_table, set_properties
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 
 class PlannedError(Exception):

@@ -12,18 +12,18 @@ from lakebed.core.errors import InvalidValueError
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.core.times import from_micros
-from lakebed.registry.lake_tables import LakeTable, evolve_schema, list_versions, require_table
 from lakebed.registry.migrate import _engine
 from lakebed.registry.migrations.serving_backfill import backfill_serving
-from lakebed.registry.plans import find_number_at, plan_files
-from lakebed.registry.retire import retire_by_ids
-from lakebed.registry.serving import find_version_at, find_version_of
-from lakebed.registry.time_travel import go_back
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.queries.plans import find_number_at, plan_files
+from lakebed.registry.queries.time_travel import go_back
+from lakebed.registry.tables.lake_tables import LakeTable, evolve_schema, list_versions, require_table
+from lakebed.registry.tables.serving import find_version_at, find_version_of
 
 if TYPE_CHECKING:
     from lakebed.core.names import TableName
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.publish import Published
+    from lakebed.registry.partitions.publish import Published
+    from lakebed.registry.registry import Registry
 
 
 def last_number(registry: Registry, table: LakeTable) -> int:

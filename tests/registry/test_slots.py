@@ -11,11 +11,11 @@ from builders import ORDERS, fake_file, logical_dump, make_table, publish, withi
 from lakebed.core.errors import ClockRegressedError
 from lakebed.core.names import TableName
 from lakebed.core.times import TimeRange, to_micros
-from lakebed.registry.create import open_registry
-from lakebed.registry.retire import retire_by_range
+from lakebed.registry.open import open_registry
+from lakebed.registry.partitions.retire import retire_by_range
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.testing import FixedClock
 
 EVERYTHING = TimeRange(begin=0, end=to_micros(datetime(3000, 1, 1, tzinfo=UTC)))

@@ -17,16 +17,16 @@ import workers
 from builders import ORDERS, fake_file, fresh_name, make_table, publish
 from lakebed.core.errors import RegistryReadOnlyError, RegistryRefusedError
 from lakebed.core.files import Footer
-from lakebed.registry.create import open_backend, open_registry
-from lakebed.registry.engine import Registry, parse_url
-from lakebed.registry.sqlite import SAFE_WAL_VERSION, SqliteBackend, SqliteConnection
+from lakebed.registry.backends.sqlite import SAFE_WAL_VERSION, SqliteBackend, SqliteConnection
+from lakebed.registry.open import open_backend, open_registry
+from lakebed.registry.registry import Registry, parse_url
 from lakebed.testing import SteppedBackend, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from conftest import Databases
-    from lakebed.registry.connection import Connection
+    from lakebed.registry.backends.protocol import Connection
 
 WAL_ALARM_BYTES = 64 * 1024 * 1024
 

@@ -16,13 +16,13 @@ from histories import History
 from history_model import INSTANCES, PARTITION_PATHS, READERS, FileShape
 from history_walks import wander
 from lakebed.check import check
-from lakebed.registry.create import open_registry
+from lakebed.registry.open import open_registry
 from lakebed.testing import FixedClock
 
 if TYPE_CHECKING:
     from conftest import Databases
     from history_model import Partition, Table
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 PICK = st.integers(0, 60)
 SHAPES = st.lists(

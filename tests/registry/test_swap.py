@@ -24,12 +24,12 @@ from builders import (
 from lakebed.core.errors import PartitionConflictError, VictimsChangedError
 from lakebed.core.names import TableName
 from lakebed.core.times import to_micros
-from lakebed.registry.listing import list_files, list_partitions
-from lakebed.registry.publish import publish_partition
-from lakebed.registry.retire import retire_by_ids, retire_expired
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.partitions.retire import retire_by_ids, retire_expired
+from lakebed.registry.queries.listing import list_files, list_partitions
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 
 def test_a_swap_makes_the_new_live_and_retires_exactly_the_old(registry: Registry) -> None:

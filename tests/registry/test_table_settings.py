@@ -11,9 +11,9 @@ import pytest
 
 from builders import ORDERS, SCHEMA, make_table, make_view, promote, stage, write_partition
 from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError, TagNotFoundError
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.view_sets import merge_window
-from lakebed.registry.wishes import change_wishes
+from lakebed.registry.snapshots.requests import change_wishes
+from lakebed.registry.tables.lake_tables import require_table
+from lakebed.registry.tables.view_sets import merge_window
 
 if TYPE_CHECKING:
     from lakebed.core.wishes import Wishes

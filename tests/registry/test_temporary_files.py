@@ -25,15 +25,15 @@ from builders import (
 )
 from lakebed.admin import delete_expired_temporary_files
 from lakebed.core.errors import FooterNotFoundError
-from lakebed.registry.create import open_backend
-from lakebed.registry.engine import Registry
-from lakebed.registry.footers import load_footer
-from lakebed.registry.groups import set_committed_group
-from lakebed.registry.leases import end_reading, hold_for_reading
-from lakebed.registry.listing import list_files
-from lakebed.registry.retire import retire_by_ids
-from lakebed.registry.snapshots import NewSnapshot, add_snapshot, expire_snapshots
-from lakebed.registry.temporary_files import claim_expired, count_deletable, finalize_deleted, queue_files, release_failed
+from lakebed.registry.files.deletion_queue import claim_expired, count_deletable, finalize_deleted, queue_files, release_failed
+from lakebed.registry.files.footers import load_footer
+from lakebed.registry.journal.leases import end_reading, hold_for_reading
+from lakebed.registry.open import open_backend
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.queries.listing import list_files
+from lakebed.registry.registry import Registry
+from lakebed.registry.snapshots.history import NewSnapshot, add_snapshot, expire_snapshots
+from lakebed.registry.tables.groups import set_committed_group
 from lakebed.testing import FixedClock, SteppedBackend, Steps
 
 if TYPE_CHECKING:

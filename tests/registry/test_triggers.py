@@ -12,13 +12,13 @@ from builders import make_table
 from lakebed.core.errors import TriggersChangedError
 from lakebed.core.events import ROW_TYPES, Operation, RegistryTable
 from lakebed.core.rows import ABRIDGED, list_changing_columns, list_columns
-from lakebed.registry.create import open_backend, open_registry, rules, triggers
-from lakebed.registry.engine import Registry
-from lakebed.registry.journal import read_ends
-from lakebed.registry.tables import METADATA
+from lakebed.registry.journal.changes import read_ends
+from lakebed.registry.open import open_backend, open_registry, rules, triggers
+from lakebed.registry.registry import Registry
+from lakebed.registry.schema.tables import METADATA
 
 if TYPE_CHECKING:
-    from lakebed.registry.statements import Dialect
+    from lakebed.registry.backends.statements import Dialect
 
 
 def tamper(url: str, *statements: str) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builders import ORDERS, fake_file, make_table, op_id, publish, within
-from lakebed.registry.operations import Operation, finish_rollback, open_operation, start_rollback
-from lakebed.registry.orphans import list_unknown
-from lakebed.registry.temporary_files import queue_files
+from lakebed.registry.files.deletion_queue import queue_files
+from lakebed.registry.files.known_paths import list_unknown
+from lakebed.registry.files.operations import Operation, finish_rollback, open_operation, start_rollback
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 
 def test_registered_and_queued_files_are_known(registry: Registry) -> None:

@@ -21,11 +21,11 @@ from lakebed.core import fingerprints
 from lakebed.core.partitions import NewPartition
 from lakebed.core.tables.view_sets import DAY_US, Definition
 from lakebed.core.tables.windows import Piece, State, Window, find_runs, judge, list_windows, span
-from lakebed.registry.create import open_registry
-from lakebed.registry.lake_tables import LakeTable, TableSpec, create_table
-from lakebed.registry.publish import publish_partition
-from lakebed.registry.retire import retire_by_ids
-from lakebed.registry.view_sets import list_pieces
+from lakebed.registry.open import open_registry
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.tables.lake_tables import LakeTable, TableSpec, create_table
+from lakebed.registry.tables.view_sets import list_pieces
 from lakebed.testing import FixedClock
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from conftest import Databases
     from lakebed.core.times import TimeRange
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 _NUMBERS = counting(1)
 STEPS = st.lists(

@@ -9,11 +9,11 @@ import pytest
 from builders import DAILY, HOUR, ORDERS, SCHEMA, make_table, promote, stage
 from lakebed.core.errors import DefinitionRefusedError, TableNotFoundError
 from lakebed.core.tables.view_sets import Definition
-from lakebed.registry.lake_tables import TableSpec, create_table
-from lakebed.registry.view_sets import ViewSet, read_newest, read_view
+from lakebed.registry.tables.lake_tables import TableSpec, create_table
+from lakebed.registry.tables.view_sets import ViewSet, read_newest, read_view
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 FIRST = Definition(sql="SELECT id FROM shop.orders", over=ORDERS, slice_us=HOUR)
 NEXT = Definition(sql="SELECT ts FROM shop.orders", over=ORDERS, slice_us=HOUR)

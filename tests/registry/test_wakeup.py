@@ -13,17 +13,17 @@ import workers
 from builders import fake_file, make_table, publish
 from lakebed.core.events import RegistryTable
 from lakebed.core.names import TableName
-from lakebed.registry.journal import read_changes, read_ends
-from lakebed.registry.waiting import await_change
-from lakebed.registry.wakeup import ANY_TABLE, Follower, Hint, PostgresHints, open_hints
+from lakebed.registry.journal.changes import read_changes, read_ends
+from lakebed.registry.journal.notifications import ANY_TABLE, Follower, Hint, PostgresHints, open_hints
+from lakebed.registry.snapshots.waiting import await_change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakebed.core.events import Event
     from lakebed.core.rows import Row
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.wakeup import Hints
+    from lakebed.registry.journal.notifications import Hints
+    from lakebed.registry.registry import Registry
 
 LONG_S = 30.0  # far beyond the sweep: only a hint can end such a wait early
 

@@ -23,18 +23,18 @@ from builders import fake_file, fresh_name, make_table, publish, within
 from lakebed.check import check
 from lakebed.core.files import Footer
 from lakebed.core.names import TableName
-from lakebed.registry.create import open_registry
-from lakebed.registry.engine import parse_url
-from lakebed.registry.journal import purge_journal
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.plans import plan_files, read_plan
-from lakebed.registry.retire import retire_by_ids
-from lakebed.registry.temporary_files import claim_expired, finalize_deleted
+from lakebed.registry.files.deletion_queue import claim_expired, finalize_deleted
+from lakebed.registry.journal.changes import purge_journal
+from lakebed.registry.open import open_registry
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.queries.plans import plan_files, read_plan
+from lakebed.registry.registry import parse_url
+from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:
     from conftest import Databases
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 WRITERS = 8
 CHECKPOINT_PAGES = 20  # less than one commit writes: each of them tries a checkpoint

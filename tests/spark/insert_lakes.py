@@ -12,8 +12,8 @@ from builders import SCHEMA
 from lakebed.core.names import TableName
 from lakebed.pipeline.context import Context
 from lakebed.pipeline.session import SparkSource
-from lakebed.registry.create import open_backend
-from lakebed.registry.engine import Registry
+from lakebed.registry.open import open_backend
+from lakebed.registry.registry import Registry
 from lakebed.testing import SteppedBackend, Steps
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebed.lake import Lake
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 ORDERS = "shop.orders"
 AUDIT = frozenset({"operations"})  # that a write was tried and failed may be told

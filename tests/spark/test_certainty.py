@@ -17,16 +17,16 @@ from lakebed.core.schema.types import Field, Primitive
 from lakebed.pipeline.certainty import find_proven, list_proofs
 from lakebed.pipeline.filters import find_filter
 from lakebed.pipeline.read import Ask, question_of
-from lakebed.registry.lake_tables import LakeTable, TableSpec, create_table
-from lakebed.registry.plans import read_plan
-from lakebed.registry.victims import list_holders
-from lakebed.registry.view_sets import list_live_files
+from lakebed.registry.partitions.live import list_holders
+from lakebed.registry.queries.plans import read_plan
+from lakebed.registry.tables.lake_tables import LakeTable, TableSpec, create_table
+from lakebed.registry.tables.view_sets import list_live_files
 from lakebed.storage.partition_paths import encode_partition_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 STRING = Primitive(name="string")
 SCHEMA = Schema(fields=(Field(field_id=1, name="n", type=LONG), Field(field_id=2, name="k", type=STRING)))

@@ -16,9 +16,9 @@ from lakebed.core.errors import InvalidValueError, SparkRefusedError, TooManyPar
 from lakebed.core.schema.schema import Schema
 from lakebed.pipeline.delete import delete
 from lakebed.pipeline.insert import schema_like
-from lakebed.registry.lake_tables import evolve_schema
-from lakebed.registry.runs import list_runs
-from lakebed.registry.snapshots import list_snapshots
+from lakebed.registry.maintenance.runs import list_runs
+from lakebed.registry.snapshots.history import list_snapshots
+from lakebed.registry.tables.lake_tables import evolve_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -34,8 +34,8 @@ from lakebed.pipeline.function_workers import (
     find_obstacle,
     worker_environment,
 )
-from lakebed.registry.create import open_registry, read_facts
-from lakebed.registry.runs import list_runs
+from lakebed.registry.maintenance.runs import list_runs
+from lakebed.registry.open import open_registry, read_facts
 from lakebed.storage.open import open_storage
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakebed.lake import Lake
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 
 def hour(number: int) -> datetime:

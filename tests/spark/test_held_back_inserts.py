@@ -13,8 +13,8 @@ from lakebed.core.errors import BackPressureError
 from lakebed.core.tables.snapshots import BackPressure
 from lakebed.pipeline.json_files import register_json_files
 from lakebed.pipeline.writer import GroupedWriter
-from lakebed.registry.groups import set_committed_group
-from lakebed.registry.leases import acquire_lease
+from lakebed.registry.journal.leases import acquire_lease
+from lakebed.registry.tables.groups import set_committed_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable

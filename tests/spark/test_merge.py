@@ -20,8 +20,8 @@ from lakebed.pipeline.json_files import insert_json
 from lakebed.pipeline.materialize import materialize
 from lakebed.pipeline.merge import carry_out_merge, choose_small, merge, plan_merge
 from lakebed.pipeline.views import create_view_set
-from lakebed.registry.lake_tables import TableSpec, create_table, evolve_schema, require_table, set_properties
-from lakebed.registry.view_sets import LiveFile
+from lakebed.registry.tables.lake_tables import TableSpec, create_table, evolve_schema, require_table, set_properties
+from lakebed.registry.tables.view_sets import LiveFile
 from lakebed.testing import FixedClock
 
 if TYPE_CHECKING:

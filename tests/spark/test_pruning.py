@@ -22,9 +22,9 @@ from lakebed.pipeline.context import Context
 from lakebed.pipeline.filters import Filter, find_filter, prune_paths
 from lakebed.pipeline.read import Ask, plan_all, plan_one
 from lakebed.pipeline.session import SparkSource
-from lakebed.registry.create import open_backend
-from lakebed.registry.engine import Registry
-from lakebed.registry.lake_tables import read_table
+from lakebed.registry.open import open_backend
+from lakebed.registry.registry import Registry
+from lakebed.registry.tables.lake_tables import read_table
 from lakebed.storage.partition_paths import encode_partition_path
 from lakebed.testing import SteppedBackend, Steps
 from read_builders import make_events, write_rows
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from lakebed.core.names import TableName
     from lakebed.lake import Lake
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 SCHEMA = Schema(
     fields=tuple(

@@ -13,16 +13,16 @@ import pytest
 from builders import count, fake_file, fresh_name, make_table, publish
 from lakebed.core.errors import RegistryUnavailableError
 from lakebed.pipeline.reading import ReaderLease
-from lakebed.registry.create import open_backend
-from lakebed.registry.engine import Registry
-from lakebed.registry.retire import retire_by_ids
-from lakebed.registry.temporary_files import claim_expired
+from lakebed.registry.files.deletion_queue import claim_expired
+from lakebed.registry.open import open_backend
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.registry import Registry
 from lakebed.testing import SteppedBackend, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.testing import FixedClock
 
 

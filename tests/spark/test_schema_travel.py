@@ -16,7 +16,7 @@ from lakebed.core.errors import RollbackRefusedError, SchemaRefusedError
 from lakebed.core.schema.altering import AddColumn, Change, DropColumn, RenameColumn, WidenColumn
 from lakebed.core.schema.types import Primitive
 from lakebed.lake import connect
-from lakebed.registry.snapshots import list_snapshots
+from lakebed.registry.snapshots.history import list_snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from lakebed.core.errors import DefinitionRefusedError, LakebedError, TableNotFo
 from lakebed.core.names import TableName
 from lakebed.core.schema.ddl import parse_columns
 from lakebed.pipeline.columns import from_spark
-from lakebed.registry.lake_tables import TableSpec, add_table
+from lakebed.registry.tables.lake_tables import TableSpec, add_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,8 +24,8 @@ from lakebed.core.tables.view_sets import Definition
 from lakebed.pipeline.explain import explain_read
 from lakebed.pipeline.read import read
 from lakebed.pipeline.sql import sql
-from lakebed.registry.lake_tables import TableSpec, create_table, drop_table
-from lakebed.registry.retire import retire_by_ids
+from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.tables.lake_tables import TableSpec, create_table, drop_table
 from read_builders import EVENTS, START, Rows, day_rows, make_events, write_rows
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakebed.lake import Lake
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 NAME = str(ORDERS)
 

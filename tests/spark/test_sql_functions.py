@@ -18,8 +18,8 @@ from builders import DAILY, ORDERS, fake_file, logical_dump, make_table, make_vi
 from lakebed.core.errors import SessionRefusedError
 from lakebed.lake import connect
 from lakebed.pipeline.function_answers import FUNCTIONS
-from lakebed.registry.create import read_facts
-from lakebed.registry.runs import list_runs
+from lakebed.registry.maintenance.runs import list_runs
+from lakebed.registry.open import read_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from insert_lakes import ORDERS, make_orders, orders, rows_of
 from lakebed.core.errors import CommitTimeoutError, SnapshotNotFoundError
 from lakebed.core.names import TableName
 from lakebed.lake import connect
-from lakebed.registry.snapshots import expire_snapshots
+from lakebed.registry.snapshots.history import expire_snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

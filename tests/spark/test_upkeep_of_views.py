@@ -15,9 +15,9 @@ from lakebed.lake import connect
 from lakebed.maintenance.runner import Runner
 from lakebed.maintenance.schedule import make_schedule
 from lakebed.maintenance.workplace import Workplace
-from lakebed.registry.leases import acquire_lease
+from lakebed.registry.journal.leases import acquire_lease
+from lakebed.registry.maintenance.runs import list_runs
 from lakebed.registry.processes import make_owner
-from lakebed.registry.runs import list_runs
 from lakebed.testing import FixedClock
 from serving import EVERY_SECOND, serving, wait_until
 

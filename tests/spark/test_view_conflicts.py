@@ -15,7 +15,7 @@ from lakebed.pipeline.materialize import carry_out, materialize
 from lakebed.pipeline.merge import carry_out_merge, merge, plan_merge
 from lakebed.pipeline.slice_plans import plan_materialize
 from lakebed.pipeline.views import create_view_set
-from lakebed.registry.retire import retire_by_ids
+from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.testing import FixedClock
 
 if TYPE_CHECKING:

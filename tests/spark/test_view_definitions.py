@@ -24,8 +24,8 @@ from lakebed.pipeline.combine import find_keys
 from lakebed.pipeline.materialize import materialize, materialize_all
 from lakebed.pipeline.slice_plans import plan_materialize
 from lakebed.pipeline.views import create_view_set, promote
-from lakebed.registry.lake_tables import require_table, set_properties
-from lakebed.registry.view_sets import describe_view_sets
+from lakebed.registry.tables.lake_tables import require_table, set_properties
+from lakebed.registry.tables.view_sets import describe_view_sets
 from lakebed.testing import FixedClock
 
 if TYPE_CHECKING:

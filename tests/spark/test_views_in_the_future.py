@@ -16,7 +16,7 @@ from lakebed.pipeline.insert import insert
 from lakebed.pipeline.materialize import materialize
 from lakebed.pipeline.session import SparkSource
 from lakebed.pipeline.views import create_view_set
-from lakebed.registry.create import open_registry
+from lakebed.registry.open import open_registry
 from lakebed.testing import FixedClock
 
 if TYPE_CHECKING:

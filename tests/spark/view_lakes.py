@@ -15,14 +15,14 @@ from lakebed.core.schema.types import Field, Primitive
 from lakebed.parquet.schema.arrow import to_arrow
 from lakebed.pipeline.combine import combine_partials
 from lakebed.pipeline.frames import frame_of
-from lakebed.registry.lake_tables import TableSpec, create_table, require_table
-from lakebed.registry.plans import plan_files
+from lakebed.registry.queries.plans import plan_files
+from lakebed.registry.tables.lake_tables import TableSpec, create_table, require_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakebed.lake import Lake
-    from lakebed.registry.publish import Published
+    from lakebed.registry.partitions.publish import Published
     from lakebed.testing import FixedClock
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)

@@ -15,7 +15,7 @@ from lakebed.lake import Lake
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.storage.objects import ObjectStorage
 
 pytest_plugins = ["storage_fixtures"]

@@ -36,12 +36,18 @@ OTHERWISE = {
     ("iceberg/reach.py", "self.storage.paths.metadata_directory(table.id, name) + '/'"): "a prefix",
     ("iceberg/reach.py", "self.storage.paths.table_directory(table.id, TableName(table.database, table.name)) + '/'"): "a prefix",
     ("pipeline/streaming.py", "f\"{checkpoint.rstrip('/')}/metadata\""): "a file of Spark's checkpoint",
-    ("registry/orphans.py", "f\"{row[0].rstrip('/')}/\""): "a prefix that paths are compared with",
-    ("registry/sqlite.py", "point.rstrip('/') + '/'"): "a prefix, of a mount",
+    ("registry/files/known_paths.py", "f\"{row[0].rstrip('/')}/\""): "a prefix that paths are compared with",
+    ("registry/backends/sqlite.py", "point.rstrip('/') + '/'"): "a prefix, of a mount",
     ("testing.py", "f'sqlite:///{directory}/lake.db'"): "the address of a registry",
 }
 # Names of leases, keys and people: never seen by a storage.
-NAMES = {"registry/processes.py", "registry/adopted.py", "registry/expired.py", "registry/deliveries.py", "registry/legacy.py"}
+NAMES = {
+    "registry/processes.py",
+    "registry/files/adoption.py",
+    "registry/tables/expired.py",
+    "registry/journal/cursors.py",
+    "registry/files/legacy.py",
+}
 NAMES |= {"pipeline/reading.py", "maintenance/schedule.py", "core/partitions.py", "cli/progress.py"}
 
 

@@ -7,13 +7,13 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import InvalidValueError
-from lakebed.registry.administrators import read_administrators, write_administrators
-from lakebed.registry.runs import add_run, finish_run
+from lakebed.registry.maintenance.administrators import read_administrators, write_administrators
+from lakebed.registry.maintenance.runs import add_run, finish_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Transaction
 
 _MAX_CHARS = 200

@@ -13,14 +13,14 @@ from lakebed.core.schema.altering import AddColumn, Change, DropColumn, MakeOpti
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import List, Map, Primitive, Struct, Type
 from lakebed.parquet.schema.arrow import from_arrow
-from lakebed.registry.lake_tables import evolve_schema, list_versions, read_table, require_evolvable
-from lakebed.registry.runs import add_run, finish_run
-from lakebed.registry.table_names import missing_table, resolve_name
-from lakebed.registry.view_sets import list_definitions
+from lakebed.registry.maintenance.runs import add_run, finish_run
+from lakebed.registry.tables.lake_tables import evolve_schema, list_versions, read_table, require_evolvable
+from lakebed.registry.tables.names import missing_table, resolve_name
+from lakebed.registry.tables.view_sets import list_definitions
 
 if TYPE_CHECKING:
     from lakebed.core.names import TableName
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Reader, Transaction
 
 JOB = "alter"  # stored in runs: never rename

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.orphans import Needed
-from lakebed.registry.foreign import list_tables_with_foreign
-from lakebed.registry.open_runs import close_ended_runs
-from lakebed.registry.operations import finish_rollback, list_expired_operations, take_expired
-from lakebed.registry.temporary_files import BATCH, ORPHAN, Claim, claim_expired, finalize_deleted, release_failed, release_needed
+from lakebed.registry.files.deletion_queue import BATCH, ORPHAN, Claim, claim_expired, finalize_deleted, release_failed, release_needed
+from lakebed.registry.files.operations import finish_rollback, list_expired_operations, take_expired
+from lakebed.registry.maintenance.open_runs import close_ended_runs
+from lakebed.registry.snapshots.foreign import list_tables_with_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import DeleteOutcome, Storage
 
 _CHUNK = 32

@@ -9,22 +9,22 @@ from lakebed.admin.actors import find_actor
 from lakebed.admin.retiring import MAX_PARTITIONS
 from lakebed.core.errors import InvalidValueError, TooManyPartitionsError
 from lakebed.core.names import TableName
-from lakebed.registry.lake_tables import drop_table as hide_table
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.listing import list_partitions
-from lakebed.registry.open_runs import OpenRun, keeping_run
-from lakebed.registry.retire import DEFAULT_GRACE_US
-from lakebed.registry.retirements import RETIRED, retire_in_parts
-from lakebed.registry.table_names import missing_table
-from lakebed.registry.view_sets import list_definitions
+from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
+from lakebed.registry.partitions.retire import DEFAULT_GRACE_US
+from lakebed.registry.partitions.retire_many import RETIRED, retire_in_parts
+from lakebed.registry.queries.listing import list_partitions
+from lakebed.registry.tables.lake_tables import drop_table as hide_table
+from lakebed.registry.tables.lake_tables import require_table
+from lakebed.registry.tables.names import missing_table
+from lakebed.registry.tables.view_sets import list_definitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from lakebed.core.results import Rows
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.listing import PartitionRow
-    from lakebed.registry.retirements import RetireOutcome
+    from lakebed.registry.partitions.retire_many import RetireOutcome
+    from lakebed.registry.queries.listing import PartitionRow
+    from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Transaction
 
 DROP = "drop_table"  # stored, as a job: never rename

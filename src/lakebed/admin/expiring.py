@@ -15,16 +15,16 @@ from lakebed.core.tables.snapshots import KeptSnapshot, parse_retention, plan_ex
 from lakebed.core.tables.view_sets import read_age
 from lakebed.core.times import from_micros, to_micros
 from lakebed.core.wishes import parse_wishes
-from lakebed.registry.foreign import FOREIGN, read_refs
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.runs import add_run, finish_run
-from lakebed.registry.wishes import request_expiry
+from lakebed.registry.maintenance.runs import add_run, finish_run
+from lakebed.registry.snapshots.foreign import FOREIGN, read_refs
+from lakebed.registry.snapshots.requests import request_expiry
+from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from collections.abc import Set as AbstractSet
 
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Transaction
 
 EXPIRE = "expire_snapshots"  # stored, as a job: never rename

@@ -11,15 +11,15 @@ from lakebed.core.events import Operation
 from lakebed.core.results import Rows
 from lakebed.core.rows import TableFiles
 from lakebed.core.times import from_micros, show
-from lakebed.registry import file_history
-from lakebed.registry.journal import read_changes_of
+from lakebed.registry.files import file_history
+from lakebed.registry.journal.changes import read_changes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.file_history import KnownFile
+    from lakebed.registry.files.file_history import KnownFile
+    from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Reader
     from lakebed.storage.protocol import Storage
 

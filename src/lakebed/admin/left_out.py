@@ -9,13 +9,13 @@ from lakebed.admin.actors import find_actor
 from lakebed.admin.lists import MAX_LIMIT, find_id
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.results import Rows
-from lakebed.registry.left_out import LeftOutFile, drop_records, list_left_out
-from lakebed.registry.runs import add_run, finish_run
+from lakebed.registry.files.left_out import LeftOutFile, drop_records, list_left_out
+from lakebed.registry.maintenance.runs import add_run, finish_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Transaction
     from lakebed.storage.protocol import Storage
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, TypedDict
 from lakebed.core.errors import InvalidValueError, PartitionNotFoundError
 from lakebed.core.names import TableName, require_instance
 from lakebed.core.times import Time, TimeRange, to_micros
-from lakebed.registry import listing
-from lakebed.registry.incompatible import IncompatibleRow, list_incompatible
-from lakebed.registry.lake_tables import require_table
+from lakebed.registry.queries import listing
+from lakebed.registry.queries.incompatible import IncompatibleRow, list_incompatible
+from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:
     from lakebed.core.results import Rows
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 MAX_LIMIT = (1 << 63) - 1
 

@@ -10,13 +10,13 @@ from lakebed.core.errors import InvalidRangeError, InvalidValueError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
 from lakebed.core.results import Rows
 from lakebed.core.times import Time, TimeRange
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.runs import add_run, find_run
-from lakebed.registry.table_names import resolve_name
+from lakebed.registry.maintenance.runs import add_run, find_run
+from lakebed.registry.tables.lake_tables import require_table
+from lakebed.registry.tables.names import resolve_name
 
 if TYPE_CHECKING:
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
 
 # Stored as the job of a run: never rename

@@ -15,12 +15,10 @@ from lakebed.core.results import Rows
 from lakebed.core.suggestions import require_options
 from lakebed.core.tables.view_sets import read_age
 from lakebed.core.times import MICROSECOND, MIN_MICROS, Time, TimeRange, show, to_micros
-from lakebed.registry.incompatible import list_incompatible
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.listing import PartitionFilter, find_existing_range, find_partitions
-from lakebed.registry.open_runs import OpenRun, keeping_run
-from lakebed.registry.retire import DEFAULT_GRACE_US, Victims, require_by_key, retire_victims
-from lakebed.registry.retirements import (
+from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
+from lakebed.registry.maintenance.runs import add_run, finish_run
+from lakebed.registry.partitions.retire import DEFAULT_GRACE_US, Victims, require_by_key, retire_victims
+from lakebed.registry.partitions.retire_many import (
     ALREADY_RETIRED,
     COMPATIBLE,
     NOT_FOUND,
@@ -36,15 +34,17 @@ from lakebed.registry.retirements import (
     retire_at_once,
     retire_in_parts,
 )
-from lakebed.registry.runs import add_run, finish_run
-from lakebed.registry.table_names import resolve_name
+from lakebed.registry.queries.incompatible import list_incompatible
+from lakebed.registry.queries.listing import PartitionFilter, find_existing_range, find_partitions
+from lakebed.registry.tables.lake_tables import require_table
+from lakebed.registry.tables.names import resolve_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.listing import PartitionRow
-    from lakebed.registry.retirements import Check, Listed
+    from lakebed.registry.partitions.retire_many import Check, Listed
+    from lakebed.registry.queries.listing import PartitionRow
+    from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Transaction
     from lakebed.storage.protocol import Storage
 

@@ -14,18 +14,18 @@ from lakebed.core.schema.restoring import list_clashes, restore_fields
 from lakebed.core.schema.schema import Schema
 from lakebed.core.times import TimeRange
 from lakebed.parquet.capture import capture
-from lakebed.registry.administrators import require_allowed
-from lakebed.registry.evolving import plan_evolution, require_serving
-from lakebed.registry.groups import list_files_at_group
-from lakebed.registry.lake_tables import READABLE, list_versions, require_table
-from lakebed.registry.overwrite import list_visible_partitions
-from lakebed.registry.plans import AtGroup
-from lakebed.registry.publish import Replacement, first_answer, publish_replacements
-from lakebed.registry.retire import load_victims
-from lakebed.registry.runs import add_run, finish_run
-from lakebed.registry.snapshots import has_instances
-from lakebed.registry.time_travel import go_back
-from lakebed.registry.view_sets import version_of
+from lakebed.registry.maintenance.administrators import require_allowed
+from lakebed.registry.maintenance.runs import add_run, finish_run
+from lakebed.registry.partitions.publish import Replacement, first_answer, publish_replacements
+from lakebed.registry.partitions.replace import list_visible_partitions
+from lakebed.registry.partitions.retire import load_victims
+from lakebed.registry.queries.plans import AtGroup
+from lakebed.registry.queries.time_travel import go_back
+from lakebed.registry.snapshots.history import has_instances
+from lakebed.registry.tables.evolve import plan_evolution, require_serving
+from lakebed.registry.tables.groups import list_files_at_group
+from lakebed.registry.tables.lake_tables import READABLE, list_versions, require_table
+from lakebed.registry.tables.view_sets import version_of
 from lakebed.staging import naming_recovery
 from lakebed.writing import open_writing, partition_of, wanted_of
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from lakebed.core.partitions import NewPartition
     from lakebed.core.rows import TableFiles
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
-    from lakebed.registry.publish import Published
+    from lakebed.registry.partitions.publish import Published
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Reader, Transaction
     from lakebed.storage.protocol import Storage
     from lakebed.writing import Writing

@@ -14,10 +14,10 @@ from lakebed.core.suggestions import list_near
 from lakebed.core.tables.settings import FREE, TableSettings, list_free, read_free_properties, read_settings
 from lakebed.core.times import from_micros
 from lakebed.core.wishes import parse_wishes
-from lakebed.registry.foreign import read_refs
-from lakebed.registry.lake_tables import require_table, set_properties
-from lakebed.registry.snapshots import list_snapshots as list_kept
-from lakebed.registry.wishes import change_locked, read_properties
+from lakebed.registry.snapshots.foreign import read_refs
+from lakebed.registry.snapshots.history import list_snapshots as list_kept
+from lakebed.registry.snapshots.requests import change_locked, read_properties
+from lakebed.registry.tables.lake_tables import require_table, set_properties
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from lakebed.core.rows import TableSnapshots
     from lakebed.core.wishes import Wishes
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
 
 

@@ -14,18 +14,18 @@ from lakebed.core.orphans import Needed, Orphan, SkippedTable
 from lakebed.core.results import Rows
 from lakebed.core.tables.view_sets import read_age
 from lakebed.core.times import from_micros
-from lakebed.registry.lake_tables import list_all_tables
-from lakebed.registry.left_out import find_left_out
-from lakebed.registry.orphans import give_up_operations, list_unknown, list_unknown_operations
-from lakebed.registry.retire import DEFAULT_GRACE_US
-from lakebed.registry.runs import add_run, finish_run
-from lakebed.registry.temporary_files import ORPHAN, queue_files
+from lakebed.registry.files.deletion_queue import ORPHAN, queue_files
+from lakebed.registry.files.known_paths import give_up_operations, list_unknown, list_unknown_operations
+from lakebed.registry.files.left_out import find_left_out
+from lakebed.registry.maintenance.runs import add_run, finish_run
+from lakebed.registry.partitions.retire import DEFAULT_GRACE_US
+from lakebed.registry.tables.lake_tables import list_all_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from collections.abc import Set as AbstractSet
 
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Transaction
     from lakebed.storage.protocol import FileFacts, Storage
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebed.core.schema.restoring import list_lost_names
-from lakebed.registry.view_sets import list_all_definitions
+from lakebed.registry.tables.view_sets import list_all_definitions
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lakebed.core.names import TableName
     from lakebed.core.schema.schema import Schema
     from lakebed.core.tables.view_sets import Definition
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Reader
 
 

@@ -18,13 +18,13 @@ from lakebed.parquet.capture import capture_foreign
 from lakebed.parquet.rewrite.conform import ForeignRows, rewrite_foreign
 from lakebed.parquet.rewrite.rewriter import Recipe
 from lakebed.parquet.rewrite.target import Shape
-from lakebed.registry.adopted import SourceStamp, list_adopted, remember_adopted
-from lakebed.registry.lake_tables import TableSpec, create_table, evolve_schema, require_table
-from lakebed.registry.left_out import LeftOut, drop_records, record_left_out
-from lakebed.registry.open_runs import OpenRun, keeping_run
-from lakebed.registry.orphans import list_swept
-from lakebed.registry.publish import publish_partition
-from lakebed.registry.table_names import resolve_name
+from lakebed.registry.files.adoption import SourceStamp, list_adopted, remember_adopted
+from lakebed.registry.files.known_paths import list_swept
+from lakebed.registry.files.left_out import LeftOut, drop_records, record_left_out
+from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.tables.lake_tables import TableSpec, create_table, evolve_schema, require_table
+from lakebed.registry.tables.names import resolve_name
 from lakebed.storage.intake import bring_in
 from lakebed.writing import open_writing, partition_of, place_file, wanted_of_foreign
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from lakebed.adopting.planning import AdoptionPlan, Step, Target
     from lakebed.core.names import TableName
     from lakebed.parquet.capture import CapturedFile
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
     from lakebed.storage.protocol import Storage
     from lakebed.writing import Writing

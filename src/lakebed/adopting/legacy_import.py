@@ -24,11 +24,11 @@ from lakebed.core.tables.settings import LEGACY
 from lakebed.parquet.foreign.infer import Discovery
 from lakebed.parquet.foreign.sandbox import ForeignFile
 from lakebed.parquet.inspect import Wanted
-from lakebed.registry.adopted import list_registered
-from lakebed.registry.lake_tables import TableSpec, create_table, find_table, list_versions
-from lakebed.registry.left_out import LeftOut, record_left_out
-from lakebed.registry.legacy import APP_ID, close_side_version, list_imported, open_side_version, queue_legacy_files
-from lakebed.registry.open_runs import OpenRun, keeping_run
+from lakebed.registry.files.adoption import list_registered
+from lakebed.registry.files.left_out import LeftOut, record_left_out
+from lakebed.registry.files.legacy import APP_ID, close_side_version, list_imported, open_side_version, queue_legacy_files
+from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
+from lakebed.registry.tables.lake_tables import TableSpec, create_table, find_table, list_versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from lakebed.adopting.legacy_plan import PlannedPartition, VersionPlan, ViewSetPlan
     from lakebed.adopting.legacy_source import LegacySource
     from lakebed.core.names import TableName
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
     from lakebed.storage.protocol import Storage
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from lakebed.core import fingerprints
 from lakebed.core.partitions import NewPartition
-from lakebed.registry.left_out import drop_records
-from lakebed.registry.legacy import import_operation, require_not_imported
-from lakebed.registry.operations import register_parts
-from lakebed.registry.pressure import wait_for_room
-from lakebed.registry.publish import publish
+from lakebed.registry.files.left_out import drop_records
+from lakebed.registry.files.legacy import import_operation, require_not_imported
+from lakebed.registry.files.operations import register_parts
+from lakebed.registry.partitions.publish import publish
+from lakebed.registry.snapshots.pressure import wait_for_room
 from lakebed.staging import new_op_id
 from lakebed.storage.intake import bring_in
 from lakebed.writing import open_writing
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakebed.adopting.legacy_files import Prepared
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
-    from lakebed.registry.publish import Published
+    from lakebed.registry.partitions.publish import Published
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
     from lakebed.storage.protocol import Storage
     from lakebed.writing import Writing

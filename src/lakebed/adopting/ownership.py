@@ -12,7 +12,7 @@ from lakebed.core.errors import FileMissingError, NotAFileError, PathRefusedErro
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
 MAX_COMPARED = 10_000

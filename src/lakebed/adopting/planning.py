@@ -23,9 +23,9 @@ from lakebed.parquet.footer.tail import read_tail
 from lakebed.parquet.foreign.infer import Discovered, Discovery
 from lakebed.parquet.foreign.preflight import check_files
 from lakebed.parquet.foreign.sandbox import ForeignFile
-from lakebed.registry.adopted import SourceStamp, list_adopted
-from lakebed.registry.lake_tables import find_table, list_versions
-from lakebed.registry.orphans import list_unknown
+from lakebed.registry.files.adoption import SourceStamp, list_adopted
+from lakebed.registry.files.known_paths import list_unknown
+from lakebed.registry.tables.lake_tables import find_table, list_versions
 from lakebed.storage.intake import can_link
 from lakebed.storage.partition_paths import decode_partition_path
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from lakebed.adopting.walking import FoundFile, Walk
     from lakebed.core.names import TableName
     from lakebed.parquet.foreign.preflight import FileVerdict
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.storage.protocol import Storage
 
 T = TypeVar("T")

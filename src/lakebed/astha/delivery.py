@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakebed.core.events import Component, Event
     from lakebed.core.rows import Row
     from lakebed.core.subscribers import Subscriber
-    from lakebed.registry.deliveries import Drop, LaneKey, Saved, Standing
+    from lakebed.registry.journal.cursors import Drop, LaneKey, Saved, Standing
 
 logger = logging.getLogger(__name__)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from lakebed.registry.deliveries import list_parked, read_standing
-from lakebed.registry.journal import read_ends
+from lakebed.registry.journal.changes import read_ends
+from lakebed.registry.journal.cursors import list_parked, read_standing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from lakebed.astha.delivery import Delivery
     from lakebed.core.events import Component
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 _POLL_S = 0.05
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.astha.lanes import Lane, describe
 
 if TYPE_CHECKING:
-    from lakebed.registry.deliveries import Drop, LaneKey, Position
+    from lakebed.registry.journal.cursors import Drop, LaneKey, Position
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakebed.astha.retry import Again, RetryPolicy
-from lakebed.registry.deliveries import Drop, Position
+from lakebed.registry.journal.cursors import Drop, Position
 
 if TYPE_CHECKING:
     from lakebed.core.events import Component

@@ -13,9 +13,9 @@ from lakebed.astha.monitor import Monitor
 from lakebed.astha.pages import Pages
 from lakebed.astha.watcher import Watcher
 from lakebed.core.errors import TriggersChangedError, UnavailableError
-from lakebed.registry.create import verify_triggers
-from lakebed.registry.deliveries import list_purgeable, read_standing
-from lakebed.registry.journal import purge_journal
+from lakebed.registry.journal.changes import purge_journal
+from lakebed.registry.journal.cursors import list_purgeable, read_standing
+from lakebed.registry.open import verify_triggers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakebed.astha.status import Tally
     from lakebed.core.events import Component
     from lakebed.core.subscribers import Subscriber
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 logger = logging.getLogger(__name__)
 

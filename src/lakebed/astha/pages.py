@@ -7,14 +7,14 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.registry.journal import read_changes, read_ends
+from lakebed.registry.journal.changes import read_changes, read_ends
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakebed.core.events import Event
     from lakebed.core.rows import Row
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 _STRIPES = 2  # readings at once: each takes a connection with a cache of its own, and decoding runs one at a time anyway
 _PER_TABLE = 3  # where the fast lanes are, where a slow one is, and the step between

@@ -15,17 +15,17 @@ from lakebed.astha.routing import require_subscribers
 from lakebed.astha.status import AsthaStatus, Tally
 from lakebed.astha.survey import survey
 from lakebed.core.errors import LakebedError, LeaseHeldError, LeaseLostError, UnavailableError
-from lakebed.registry.deliveries import list_parked, request_retry, save_progress, start_incarnation
-from lakebed.registry.journal import read_ends
-from lakebed.registry.leases import Lease, acquire_lease, find_holder, release_lease, renew_lease
-from lakebed.registry.restore import restore_programs
+from lakebed.registry.journal.changes import read_ends
+from lakebed.registry.journal.cursors import list_parked, request_retry, save_progress, start_incarnation
+from lakebed.registry.journal.leases import Lease, acquire_lease, find_holder, release_lease, renew_lease
+from lakebed.registry.verify import restore_programs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakebed.core.events import Component
     from lakebed.core.subscribers import Subscriber
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 logger = logging.getLogger(__name__)
 

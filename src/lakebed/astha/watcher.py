@@ -8,15 +8,15 @@ import time
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import RegistryUnavailableError
-from lakebed.registry.journal import read_ends
-from lakebed.registry.wakeup import open_hints
+from lakebed.registry.journal.changes import read_ends
+from lakebed.registry.journal.notifications import open_hints
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.astha.delivery import Delivery
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.wakeup import Hint, Hints
+    from lakebed.registry.journal.notifications import Hint, Hints
+    from lakebed.registry.registry import Registry
 
 logger = logging.getLogger(__name__)
 

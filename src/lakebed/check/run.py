@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from lakebed.check.report import Finding
     from lakebed.check.scan import Pass, Query
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
 logger = logging.getLogger(__name__)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lakebed.core.events import Component, Event
     from lakebed.core.rows import Row
     from lakebed.lake import Lake
-    from lakebed.registry.deliveries import Standing
+    from lakebed.registry.journal.cursors import Standing
 
 astha = typer.Typer(help="Delivery of changes to the components.", no_args_is_help=True)
 
@@ -48,9 +48,9 @@ def status(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, as_json: As
 
     Example: lakebed astha status
     """
-    from lakebed.registry.deliveries import read_standing  # noqa: PLC0415 - after the registry is there
-    from lakebed.registry.foreign import list_stops  # noqa: PLC0415
-    from lakebed.registry.leases import find_holder  # noqa: PLC0415
+    from lakebed.registry.journal.cursors import read_standing  # noqa: PLC0415 - after the registry is there
+    from lakebed.registry.journal.leases import find_holder  # noqa: PLC0415
+    from lakebed.registry.snapshots.foreign import list_stops  # noqa: PLC0415
 
     with opened(registry, warehouse) as lake:
         standing, holder = read_standing(lake.registry), find_holder(lake.registry, "astha")
@@ -124,7 +124,7 @@ def dead_letters(
 
     Example: lakebed astha dead-letters --json
     """
-    from lakebed.registry.deliveries import list_dead_letters  # noqa: PLC0415 - after the registry is there
+    from lakebed.registry.journal.cursors import list_dead_letters  # noqa: PLC0415 - after the registry is there
 
     with opened(registry, warehouse) as lake:
         table_id = None if table is None else lake.table(table).table_id
@@ -158,7 +158,7 @@ def retry(
     """
     from lakebed.core.errors import InvalidValueError  # noqa: PLC0415 - only here
     from lakebed.core.events import Component  # noqa: PLC0415
-    from lakebed.registry.deliveries import list_parked, request_retry  # noqa: PLC0415
+    from lakebed.registry.journal.cursors import list_parked, request_retry  # noqa: PLC0415
 
     with opened(registry, warehouse) as lake:
         if component not in set(Component):
@@ -183,7 +183,7 @@ def _names(lake: Lake, wanted: str | None = None) -> dict[int, str]:
 
 def _read_last(lake: Lake, names: dict[int, str], *, limit: int) -> tuple[dict[int, int], list[dict[str, Any]]]:
     """The newest changes in the order of time, and where each journal ends."""
-    from lakebed.registry.journal import read_bounds, read_changes  # noqa: PLC0415 - after the registry is there
+    from lakebed.registry.journal.changes import read_bounds, read_changes  # noqa: PLC0415 - after the registry is there
 
     with lake.registry.read() as reader:
         ends = {table_id: end for table_id, end in read_bounds(reader).items() if table_id in names}
@@ -203,7 +203,7 @@ def _in_time(event: Event[Row]) -> tuple[datetime, int, int]:
 
 def _read_next(lake: Lake, table_id: int, seen: dict[int, int]) -> Iterable[Event[Row]]:
     from lakebed.core.errors import JournalGapError  # noqa: PLC0415
-    from lakebed.registry.journal import read_changes  # noqa: PLC0415
+    from lakebed.registry.journal.changes import read_changes  # noqa: PLC0415
 
     try:
         events = read_changes(lake.registry, table_id, after=seen.get(table_id, 0))

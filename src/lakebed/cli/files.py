@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from lakebed.lake import Lake
     from lakebed.parquet.foreign.preflight import FileVerdict
-    from lakebed.registry.publish import Published
+    from lakebed.registry.partitions.publish import Published
 
 files = typer.Typer(help="Files of the lake, and files that others wrote.", no_args_is_help=True)
 
@@ -186,7 +186,7 @@ def show_footer(
 
 
 def _describe_footer(lake: Lake, path: str) -> dict[str, Any]:
-    from lakebed.registry.footers import load_footer  # noqa: PLC0415 - brings pyarrow
+    from lakebed.registry.files.footers import load_footer  # noqa: PLC0415 - brings pyarrow
 
     footer, metadata = load_footer(lake.registry, path), lake.load_partition_metadata(path)
     return {
@@ -202,7 +202,7 @@ def _describe_footer(lake: Lake, path: str) -> dict[str, Any]:
 
 def _describe_columns(lake: Lake, path: str, metadata: FileMetaData) -> list[dict[str, Any]]:
     """Sizes from the footer, null counts from the registry: the statistics inside a stranger's footer are never touched here."""
-    from lakebed.registry.listing import list_null_counts  # noqa: PLC0415
+    from lakebed.registry.queries.listing import list_null_counts  # noqa: PLC0415
 
     nulls, groups = list_null_counts(lake.registry, path), range(metadata.num_row_groups)
     found = []

@@ -251,7 +251,7 @@ def _preview_key(lake: Lake, table: str, instance: str, begin: datetime, end: da
 
 def _preview_file(lake: Lake, path: str) -> Retirement:
     from lakebed.core.errors import PartitionNotFoundError  # noqa: PLC0415
-    from lakebed.registry.retirements import find_file_partition  # noqa: PLC0415
+    from lakebed.registry.partitions.retire_many import find_file_partition  # noqa: PLC0415
 
     canonical = lake.storage.canonical(path)
     owner = find_file_partition(lake.registry, canonical)
@@ -263,8 +263,8 @@ def _preview_file(lake: Lake, path: str) -> Retirement:
 def _previewed(ids: list[int], lake: Lake) -> Retirement:
     from lakebed.admin import Retirement  # noqa: PLC0415 - brings the registry
     from lakebed.core.results import Rows  # noqa: PLC0415
-    from lakebed.registry.listing import PartitionFilter, find_partitions  # noqa: PLC0415
-    from lakebed.registry.retirements import WOULD_RETIRE, RetireOutcome, outcome_of  # noqa: PLC0415
+    from lakebed.registry.partitions.retire_many import WOULD_RETIRE, RetireOutcome, outcome_of  # noqa: PLC0415
+    from lakebed.registry.queries.listing import PartitionFilter, find_partitions  # noqa: PLC0415
 
     rows = find_partitions(lake.registry, PartitionFilter(ids=ids))
     return Retirement(outcomes=Rows(RetireOutcome, [outcome_of(row, WOULD_RETIRE) for row in rows]), dry_run=True)

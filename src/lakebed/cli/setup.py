@@ -27,7 +27,7 @@ from lakebed.core.errors import LakebedError
 from lakebed.settings import load_command_settings
 
 if TYPE_CHECKING:
-    from lakebed.registry.footers import FooterUpgrade
+    from lakebed.registry.files.footers import FooterUpgrade
 
 config = typer.Typer(help="Settings.", no_args_is_help=True)
 
@@ -121,8 +121,8 @@ def migrate_footers(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, dr
 
     Example: lakebed migrate-footers --dry-run
     """
-    from lakebed.registry.footers import count_old_footers  # noqa: PLC0415 - brings pyarrow
-    from lakebed.registry.footers import migrate_footers as upgrade  # noqa: PLC0415
+    from lakebed.registry.files.footers import count_old_footers  # noqa: PLC0415 - brings pyarrow
+    from lakebed.registry.files.footers import migrate_footers as upgrade  # noqa: PLC0415
 
     with opened(registry, warehouse) as lake:
         waiting, done = count_old_footers(lake.registry), None
@@ -143,7 +143,7 @@ def show_config(*, as_json: AsJson = False) -> None:
 
     Example: lakebed config show
     """
-    from lakebed.registry.postgres import hide_password  # noqa: PLC0415 - brings psycopg
+    from lakebed.registry.backends.postgres import hide_password  # noqa: PLC0415 - brings psycopg
 
     with errors():
         origins = load_command_settings().origins

@@ -28,7 +28,7 @@ from lakebed.core.tables.settings import INTERNAL
 
 if TYPE_CHECKING:
     from lakebed.admin import Drop
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 tables = typer.Typer(help="Tables of the lake.", no_args_is_help=True)
 
@@ -41,8 +41,8 @@ def list_tables(registry: Url = URL, *, as_json: AsJson = False) -> None:
 
     Example: lakebed tables list --json
     """
-    from lakebed.registry.create import open_registry  # noqa: PLC0415 - nothing but the registry is needed
-    from lakebed.registry.lake_tables import list_tables as find  # noqa: PLC0415
+    from lakebed.registry.open import open_registry  # noqa: PLC0415 - nothing but the registry is needed
+    from lakebed.registry.tables.lake_tables import list_tables as find  # noqa: PLC0415
 
     with errors():
         opened = open_registry(registry)

@@ -80,8 +80,8 @@ def _find_setting(ctx: typer.Context, param: typer.CallbackParam, value: str) ->
 
 def _complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of the lake's tables, for the shell; whatever keeps it from them is no concern of somebody who pressed a key."""
-    from lakebed.registry.create import open_registry  # noqa: PLC0415 - only when the shell asks
-    from lakebed.registry.lake_tables import list_tables  # noqa: PLC0415
+    from lakebed.registry.open import open_registry  # noqa: PLC0415 - only when the shell asks
+    from lakebed.registry.tables.lake_tables import list_tables  # noqa: PLC0415
 
     try:
         is_given = getattr(ctx.get_parameter_source("registry"), "name", "DEFAULT") != "DEFAULT"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lakebed.admin import Sweep
     from lakebed.compaction import CompactionResult
     from lakebed.lake import Lake
-    from lakebed.registry.runs import Run
+    from lakebed.registry.maintenance.runs import Run
 
 compaction = typer.Typer(help="Few files of a good size out of many small ones.", no_args_is_help=True)
 clean = typer.Typer(help="Delete what nobody needs any more.", no_args_is_help=True)
@@ -125,7 +125,7 @@ def clean_temp(
 
     Example: lakebed clean temp --execute --yes
     """
-    from lakebed.registry.temporary_files import count_deletable  # noqa: PLC0415 - brings pyarrow
+    from lakebed.registry.files.deletion_queue import count_deletable  # noqa: PLC0415 - brings pyarrow
 
     failed: dict[str, str] = {}
     with opened(registry, warehouse) as lake:
@@ -169,8 +169,8 @@ def clean_orphans(
 
 
 def _list_history(lake: Lake, table: str | None, *, limit: int) -> list[dict[str, Any]]:
-    from lakebed.registry.runs import list_runs  # noqa: PLC0415 - after the registry is there
-    from lakebed.registry.small_files import COMPACT  # noqa: PLC0415
+    from lakebed.registry.maintenance.runs import list_runs  # noqa: PLC0415 - after the registry is there
+    from lakebed.registry.queries.small_files import COMPACT  # noqa: PLC0415
 
     table_id = None if table is None else lake.table(table).table_id
     runs = [run for run in list_runs(lake.registry, job=COMPACT, limit=1_000_000) if table_id in {None, run.table_id}]

@@ -152,7 +152,7 @@ def promote(
     """
     from lakebed.core.errors import InvalidValueError  # noqa: PLC0415 - only here
     from lakebed.core.names import TableName as Name  # noqa: PLC0415
-    from lakebed.registry.view_sets import read_view  # noqa: PLC0415
+    from lakebed.registry.tables.view_sets import read_view  # noqa: PLC0415
 
     with opened(registry, warehouse, publishes=not dry_run) as lake:
         with lake.registry.read() as reader:

@@ -23,15 +23,15 @@ from lakebed.core.errors import (
 from lakebed.core.names import TableName
 from lakebed.core.results import Rows
 from lakebed.core.tables.compaction import GroupRow, Reason
-from lakebed.registry.open_runs import OpenRun, keeping_run
+from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
+from lakebed.registry.partitions.live import list_visible
 from lakebed.registry.processes import make_owner
-from lakebed.registry.small_files import COMPACT, close_dead_runs
-from lakebed.registry.victims import list_visible
+from lakebed.registry.queries.small_files import COMPACT, close_dead_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Transaction
     from lakebed.storage.protocol import Storage
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakebed.compaction.planning import RunPlan
-    from lakebed.registry.view_sets import LiveFile
+    from lakebed.registry.tables.view_sets import LiveFile
     from lakebed.storage.protocol import Storage
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from lakebed.compaction.planning import RunPlan
     from lakebed.parquet.capture import CapturedFile
     from lakebed.parquet.inspect import Wanted
-    from lakebed.registry.lake_tables import LakeTable
-    from lakebed.registry.operations import Operation
+    from lakebed.registry.files.operations import Operation
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.storage.protocol import Storage
 
 _TIMES = frozenset({"date", "timestamp", "timestamptz"})

@@ -26,20 +26,20 @@ from lakebed.core.tables.compaction import (
 from lakebed.core.tables.view_sets import find_definition
 from lakebed.core.tables.windows import find_runs, span
 from lakebed.core.times import from_micros
-from lakebed.registry.lake_tables import READABLE, list_versions
-from lakebed.registry.small_files import list_updated
-from lakebed.registry.table_names import resolve_name
-from lakebed.registry.view_sets import list_instances, list_live_files, list_pieces, merge_window, require_lake_table, version_of
+from lakebed.registry.queries.small_files import list_updated
+from lakebed.registry.tables.lake_tables import READABLE, list_versions
+from lakebed.registry.tables.names import resolve_name
+from lakebed.registry.tables.view_sets import list_instances, list_live_files, list_pieces, merge_window, require_lake_table, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from lakebed.core.schema.schema import Schema
     from lakebed.core.tables.windows import Piece
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
+    from lakebed.registry.tables.view_sets import LiveFile
     from lakebed.registry.transaction import Reader
-    from lakebed.registry.view_sets import LiveFile
 
 LOCAL_BYTES = 2 << 30  # of input: what one swap rewrites in this process
 Files = dict[int, list["LiveFile"]]  # per partition

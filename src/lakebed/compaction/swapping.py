@@ -14,10 +14,10 @@ from lakebed.core.errors import RewriteMismatchError
 from lakebed.core.partitions import NewPartition
 from lakebed.parquet.rewrite.reader import RowSum, Source, sum_files
 from lakebed.parquet.rewrite.target import Shape
-from lakebed.registry.operations import DEFAULT_LEASE_US
-from lakebed.registry.publish import publish_partition
-from lakebed.registry.small_files import COMPACT
-from lakebed.registry.view_sets import guard_files
+from lakebed.registry.files.operations import DEFAULT_LEASE_US
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.queries.small_files import COMPACT
+from lakebed.registry.tables.view_sets import guard_files
 from lakebed.staging import staging
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from lakebed.compaction.planning import RunPlan
     from lakebed.core.times import TimeRange
     from lakebed.parquet.capture import CapturedFile
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.operations import Operation
-    from lakebed.registry.publish import Published
+    from lakebed.registry.files.operations import Operation
+    from lakebed.registry.partitions.publish import Published
+    from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Transaction
     from lakebed.storage.protocol import Storage
 

@@ -16,14 +16,14 @@ from lakebed.core.names import TableName
 from lakebed.core.rows import TableFiles, TableStats
 from lakebed.core.tables.compaction import TARGET_BYTES, Reason
 from lakebed.registry.processes import make_owner
-from lakebed.registry.sealing import read_mark
-from lakebed.registry.small_files import count_small_files, find_name, has_json
+from lakebed.registry.queries.small_files import count_small_files, find_name, has_json
+from lakebed.registry.snapshots.sealing import read_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.core.events import Event, RegistryTable
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from lakebed.core.events import SUBSCRIPTIONS, Component
 from lakebed.core.rows import TableFiles, TableMetadata
-from lakebed.registry.sealing import read_mark
+from lakebed.registry.snapshots.sealing import read_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lakebed.core.events import Event, RegistryTable
     from lakebed.iceberg.committer import Committer
     from lakebed.iceberg.results import Advanced
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 
 class IcebergUpdater:

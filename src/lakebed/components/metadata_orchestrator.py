@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, assert_never
 
 from lakebed.core.events import SUBSCRIPTIONS, Component
 from lakebed.core.rows import TableMetadata, Tables
-from lakebed.registry.foreign import require_not_stopped
-from lakebed.registry.lake_tables import find_row
-from lakebed.registry.sealing import read_mark
-from lakebed.registry.waiting import find_committed, timed_out
+from lakebed.registry.snapshots.foreign import require_not_stopped
+from lakebed.registry.snapshots.sealing import read_mark
+from lakebed.registry.snapshots.waiting import find_committed, timed_out
+from lakebed.registry.tables.lake_tables import find_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakebed.core.events import Event, RegistryTable
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 _LOOK_S = 1.0  # events tell at once; the registry is asked as well, in case another process publishes
 

@@ -22,16 +22,16 @@ from lakebed.core.tables.snapshots import (
 )
 from lakebed.core.times import to_micros
 from lakebed.core.wishes import Wishes, parse_wishes
-from lakebed.registry.foreign import FOREIGN, read_refs
-from lakebed.registry.sealing import read_mark, read_pending, seal_table
-from lakebed.registry.snapshots import list_snapshots
-from lakebed.registry.wishes import read_properties, request_expiry
+from lakebed.registry.snapshots.foreign import FOREIGN, read_refs
+from lakebed.registry.snapshots.history import list_snapshots
+from lakebed.registry.snapshots.requests import read_properties, request_expiry
+from lakebed.registry.snapshots.sealing import read_mark, read_pending, seal_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.core.events import Event, RegistryTable
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 PACE_S = 0.2  # between two seals of one table: inserts that come faster share a group, and the commit that follows it
 _PLAN_EVERY_US = 60 * 1_000_000  # thinning is planned at most once a minute: a wish is a registry transaction and an Iceberg commit

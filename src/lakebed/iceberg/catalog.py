@@ -20,9 +20,9 @@ from sqlalchemy.pool import QueuePool
 
 from lakebed.core.errors import LakebedError, LeaseLostError, OutcomeUnknownError, RegistryUnavailableError, StorageFullError
 from lakebed.iceberg.private import catalog_tables, start_catalog
-from lakebed.registry.filelock import FileLock
-from lakebed.registry.private_files import create_private
-from lakebed.registry.sqlite import is_full
+from lakebed.registry.backends.private_files import create_private
+from lakebed.registry.backends.sqlite import is_full
+from lakebed.registry.backends.write_queue import FileLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from lakebed.core.names import TableName
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
 CATALOG_NAME = "lakebed"  # rows are keyed by it: never rename

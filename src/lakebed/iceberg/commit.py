@@ -12,7 +12,7 @@ from lakebed.iceberg.locations import from_uri, new_uuid
 from lakebed.iceberg.manifests import DELETED, EXISTING, ManifestFormat, added_entry, describe_manifest, encode_list, with_status
 from lakebed.iceberg.metadata import COMMIT_ID, FORMAT, FORMAT_WRITTEN, GROUP, TRIGGER, UNRECORDED, make_snapshot, summary_of
 from lakebed.iceberg.schemas import INSTANCE_COLUMN
-from lakebed.registry.serving import SCHEMA_VERSION
+from lakebed.registry.tables.serving import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

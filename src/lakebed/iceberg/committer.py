@@ -36,14 +36,14 @@ from lakebed.iceberg.settling import Settler
 from lakebed.iceberg.state import TableState, read_state, read_whole
 from lakebed.iceberg.sweeping import list_leftovers, list_reachable, read_root
 from lakebed.parquet.schema.match import LayoutFinder
-from lakebed.registry.footers import load_footers
-from lakebed.registry.foreign import clear_stop, list_tables_with_foreign, record_stop
-from lakebed.registry.groups import list_files_at_group
-from lakebed.registry.lake_tables import find_row
-from lakebed.registry.leases import require_epoch
-from lakebed.registry.retire import DEFAULT_GRACE_US
-from lakebed.registry.snapshots import list_queued, sum_at_group
-from lakebed.registry.wishes import change_wishes
+from lakebed.registry.files.footers import load_footers
+from lakebed.registry.journal.leases import require_epoch
+from lakebed.registry.partitions.retire import DEFAULT_GRACE_US
+from lakebed.registry.snapshots.foreign import clear_stop, list_tables_with_foreign, record_stop
+from lakebed.registry.snapshots.history import list_queued, sum_at_group
+from lakebed.registry.snapshots.requests import change_wishes
+from lakebed.registry.tables.groups import list_files_at_group
+from lakebed.registry.tables.lake_tables import find_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
     from lakebed.iceberg.catalog import LakeCatalog
     from lakebed.iceberg.manifests import ManifestFormat
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.leases import Lease
+    from lakebed.registry.journal.leases import Lease
+    from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
 logger = logging.getLogger(__name__)

@@ -9,11 +9,11 @@ from lakebed.core.names import TableName
 from lakebed.iceberg.catalog import looking_at_catalog
 from lakebed.iceberg.opening import TableOpener
 from lakebed.iceberg.ownership import belongs
-from lakebed.registry.lake_tables import find_table, list_all_tables
+from lakebed.registry.tables.lake_tables import find_table, list_all_tables
 
 if TYPE_CHECKING:
     from lakebed.iceberg.catalog import LakeCatalog
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
 

@@ -12,8 +12,8 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, UNSORTED_SORT_ORDER_ID
 from lakebed.core.errors import InvalidValueError
 from lakebed.iceberg.metadata import COMMITTED_GROUP, FOREIGN_TAG, GROUP, TABLE_ID, make_ref, summary_of
 from lakebed.iceberg.ownership import MAIN, OWN_KEYS, WRITTEN, find_own_ancestor, is_our_snapshot, read_written
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.listing import list_files
+from lakebed.registry.queries.listing import list_files
+from lakebed.registry.tables.lake_tables import require_table
 from lakebed.writing import register_files
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakebed.core.wishes import Wishes
     from lakebed.iceberg.manifest_store import ManifestStore
     from lakebed.iceberg.metadata import Wanted
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
 

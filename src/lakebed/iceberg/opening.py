@@ -11,7 +11,7 @@ from lakebed.iceberg.manifest_store import BoundedCache
 from lakebed.iceberg.manifests import ManifestFormat
 from lakebed.iceberg.metadata import FORMAT_VERSION, TABLE_ID, create_metadata, find_format_version, parse_metadata, without_snapshots
 from lakebed.iceberg.ownership import belongs, complete, read_written
-from lakebed.registry.snapshots import list_snapshots
+from lakebed.registry.snapshots.history import list_snapshots
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema as IcebergSchema
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lakebed.iceberg.catalog import LakeCatalog
     from lakebed.iceberg.partitions import Partitioning
     from lakebed.iceberg.state import TableState
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
 _MAX_SNAPSHOTS = 50_000  # in remembered metadata, over all tables

@@ -11,7 +11,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER_ID
 from lakebed.iceberg.metadata import COMMIT_ID, FORMAT, GROUP, TABLE_ID, is_ours, make_ref, summary_of, without_snapshots
 from lakebed.iceberg.partitions import make_partitioning
 from lakebed.iceberg.schemas import to_iceberg
-from lakebed.registry.foreign import ForeignRefs
+from lakebed.registry.snapshots.foreign import ForeignRefs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

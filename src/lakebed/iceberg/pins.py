@@ -11,12 +11,12 @@ from lakebed.iceberg.catalog import looking_at_catalog
 from lakebed.iceberg.manifest_store import ManifestStore
 from lakebed.iceberg.opening import TableOpener
 from lakebed.iceberg.ownership import is_our_snapshot
-from lakebed.registry.lake_tables import find_row
+from lakebed.registry.tables.lake_tables import find_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
 

@@ -14,16 +14,16 @@ from lakebed.iceberg.locations import read_metadata_text
 from lakebed.iceberg.manifest_store import ManifestStore
 from lakebed.iceberg.metadata import COMMIT_ID, TABLE_ID, is_ours, parse_metadata
 from lakebed.iceberg.sweeping import list_data_files, list_reachable, read_root
-from lakebed.registry.lake_tables import list_all_tables
-from lakebed.registry.orphans import has_files, list_unregistered
-from lakebed.registry.snapshots import list_ids_with
+from lakebed.registry.files.known_paths import has_files, list_unregistered
+from lakebed.registry.snapshots.history import list_ids_with
+from lakebed.registry.tables.lake_tables import list_all_tables
 from lakebed.storage.locations import find_paths
 
 if TYPE_CHECKING:
     from lakebed.core.rows import Tables
     from lakebed.iceberg.catalog import NamedPointer
     from lakebed.iceberg.sweeping import Root
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
 _BATCH = 1000

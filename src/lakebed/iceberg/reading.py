@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from lakebed.core.names import TableName
     from lakebed.iceberg.catalog import LakeCatalog
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
 

@@ -9,11 +9,11 @@ from lakebed.core.errors import InvalidValueError
 from lakebed.core.events import Component
 from lakebed.iceberg.catalog import open_catalog
 from lakebed.iceberg.committer import Committer
-from lakebed.registry.deliveries import request_retry
+from lakebed.registry.journal.cursors import request_retry
 
 if TYPE_CHECKING:
     from lakebed.iceberg.results import Advanced
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
 Repair = Literal["refresh", "rebuild", "adopt_foreign", "discard_foreign"]

@@ -11,13 +11,13 @@ from lakebed.core.errors import CorruptionError, FileMissingError, PathRefusedEr
 from lakebed.iceberg.locations import from_uri, to_uri
 from lakebed.iceberg.metadata import GROUP, TRIGGER, UNRECORDED, list_dropped_logs, read_group, summary_of
 from lakebed.iceberg.ownership import find_own_ancestor, find_pins, is_our_snapshot
-from lakebed.registry.foreign import FOREIGN, list_foreign_ids, note_refs, read_refs
-from lakebed.registry.groups import set_committed_group
-from lakebed.registry.leases import require_epoch
-from lakebed.registry.orphans import list_unknown
-from lakebed.registry.retire import DEFAULT_GRACE_US
-from lakebed.registry.snapshots import NewSnapshot, add_snapshot, expire_snapshots, list_snapshots, to_summary_text
-from lakebed.registry.temporary_files import queue_files
+from lakebed.registry.files.deletion_queue import queue_files
+from lakebed.registry.files.known_paths import list_unknown
+from lakebed.registry.journal.leases import require_epoch
+from lakebed.registry.partitions.retire import DEFAULT_GRACE_US
+from lakebed.registry.snapshots.foreign import FOREIGN, list_foreign_ids, note_refs, read_refs
+from lakebed.registry.snapshots.history import NewSnapshot, add_snapshot, expire_snapshots, list_snapshots, to_summary_text
+from lakebed.registry.tables.groups import set_committed_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from lakebed.iceberg.manifests import Manifest
     from lakebed.iceberg.opening import Base
     from lakebed.iceberg.state import TableState
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.foreign import ForeignRefs
-    from lakebed.registry.leases import Lease
+    from lakebed.registry.journal.leases import Lease
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.snapshots.foreign import ForeignRefs
     from lakebed.registry.transaction import Transaction
     from lakebed.storage.protocol import Storage
 

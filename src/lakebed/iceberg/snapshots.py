@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from lakebed.core.errors import FileMissingError, SnapshotNotFoundError
 from lakebed.core.names import TableName
 from lakebed.core.tables.snapshots import Trigger
-from lakebed.registry.groups import list_files_at_group
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.sealing import seal_table
+from lakebed.registry.snapshots.sealing import seal_table
+from lakebed.registry.tables.groups import list_files_at_group
+from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,13 +13,13 @@ from lakebed.core.wishes import parse_wishes
 from lakebed.iceberg.locations import to_uri
 from lakebed.iceberg.metadata import Wanted
 from lakebed.iceberg.schemas import parse_schema
-from lakebed.registry.groups import GroupStep, list_files_at_group, plan_step
-from lakebed.registry.lake_tables import find_row, list_versions
-from lakebed.registry.snapshots import find_instances, has_instances
+from lakebed.registry.snapshots.history import find_instances, has_instances
+from lakebed.registry.tables.groups import GroupStep, list_files_at_group, plan_step
+from lakebed.registry.tables.lake_tables import find_row, list_versions
 
 if TYPE_CHECKING:
     from lakebed.core.rows import TableFiles, TableMetadata, Tables
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Reader
     from lakebed.storage.paths import PathManager
 

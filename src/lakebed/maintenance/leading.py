@@ -6,14 +6,14 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from lakebed.registry.leases import find_holder
-from lakebed.registry.schedules import ask_for_lead, find_asker
+from lakebed.registry.journal.leases import find_holder
+from lakebed.registry.maintenance.schedules import ask_for_lead, find_asker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.astha import Astha
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 logger = logging.getLogger(__name__)
 

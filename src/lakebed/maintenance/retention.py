@@ -10,14 +10,14 @@ from lakebed import admin
 from lakebed.core.names import TableName
 from lakebed.core.tables.snapshots import parse_retire_after
 from lakebed.maintenance.reports import Report, isolated
-from lakebed.registry.lake_tables import list_tables, require_table
-from lakebed.registry.view_sets import list_definitions
+from lakebed.registry.tables.lake_tables import list_tables, require_table
+from lakebed.registry.tables.view_sets import list_definitions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakebed.maintenance.workplace import Workplace
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 
 def retire_expired(place: Workplace) -> Report:

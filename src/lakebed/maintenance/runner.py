@@ -18,8 +18,8 @@ from lakebed.maintenance.schedule import Due, due_tasks, first_windows
 from lakebed.maintenance.tasks import TASKS
 from lakebed.maintenance.threads import RepeatingThread
 from lakebed.maintenance.views import carry_out_request
-from lakebed.registry.operations import list_expired_operations
-from lakebed.registry.schedules import (
+from lakebed.registry.files.operations import list_expired_operations
+from lakebed.registry.maintenance.schedules import (
     begin_requested,
     begin_window,
     end_requested,
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from lakebed.maintenance.schedule import Schedule
     from lakebed.maintenance.workplace import Workplace
-    from lakebed.registry.leases import Lease
-    from lakebed.registry.schedules import KeptWindow, RequestedWork
+    from lakebed.registry.journal.leases import Lease
+    from lakebed.registry.maintenance.schedules import KeptWindow, RequestedWork
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from lakebed.core.times import from_micros, to_micros
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakebed.registry.schedules import KeptWindow
+    from lakebed.registry.maintenance.schedules import KeptWindow
 
 MAX_JITTER_US = 300 * 1_000_000
 MAX_TRIES = 3  # of one window whose run was cut off: a task that ends the process must not be repeated for ever

@@ -14,7 +14,7 @@ from lakebed.core.tasks import Task
 from lakebed.maintenance.reports import Report, isolated
 from lakebed.maintenance.retention import expire_snapshots, retire_expired
 from lakebed.maintenance.views import materialize_stale, merge_closed
-from lakebed.registry.lake_tables import list_tables
+from lakebed.registry.tables.lake_tables import list_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

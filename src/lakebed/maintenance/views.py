@@ -10,8 +10,8 @@ from lakebed.admin.requests import REGENERATE
 from lakebed.core.tables.view_sets import merge_window_of
 from lakebed.core.times import from_micros
 from lakebed.maintenance.reports import Report, StoppedError, isolated
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.view_sets import list_definitions
+from lakebed.registry.tables.lake_tables import require_table
+from lakebed.registry.tables.view_sets import list_definitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakebed.core.names import TableName
     from lakebed.maintenance.workplace import Workplace
     from lakebed.pipeline.slice_plans import MaterializeResult
-    from lakebed.registry.schedules import RequestedWork
+    from lakebed.registry.maintenance.schedules import RequestedWork
 
 
 def list_views(place: Workplace) -> list[TableName]:

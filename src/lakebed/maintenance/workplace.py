@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from lakebed.compaction import Engines
     from lakebed.pipeline.context import Context
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
 

@@ -14,7 +14,7 @@ from lakebed.check.report import Severity
 from lakebed.core.errors import LakebedError
 from lakebed.core.tasks import Task
 from lakebed.monitoring import declarations as d
-from lakebed.registry.figures import read_figures
+from lakebed.registry.queries.metrics import read_figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from lakebed.maintenance.runner import Runner
     from lakebed.maintenance.threads import RepeatingThread
     from lakebed.monitoring.declarations import Metric
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.figures import LakeFigures
+    from lakebed.registry.queries.metrics import LakeFigures
+    from lakebed.registry.registry import Registry
 
 _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _FRESH_S = 2.0  # figures of the registry are read at most so often, however many read the metrics

@@ -17,7 +17,7 @@ from lakebed.core.predicates import Condition
 from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.schema.types import Primitive
 from lakebed.pipeline.filters import Filter, conditions_of, has_doubtful_quotes, list_conjuncts, parse_where, partition_texts
-from lakebed.registry.plans import read_plan
+from lakebed.registry.queries.plans import read_plan
 from lakebed.storage.partition_paths import decode_partition_path
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from lakebed.core.schema.transforms import Transform
     from lakebed.core.schema.types import Field
     from lakebed.pipeline.read import Ask, Question
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.tables.lake_tables import LakeTable
+    from lakebed.registry.tables.view_sets import LiveFile
     from lakebed.registry.transaction import Reader
-    from lakebed.registry.view_sets import LiveFile
 
 _Transforms = tuple[tuple["Transform", "Field"], ...]
 _BREAKS: dict[type[exp.Expr], tuple[type[exp.Expr], ...]] = {

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from lakebed.pipeline.context import Context
     from lakebed.pipeline.definitions import Query
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 
 def combine_partials(context: Context, view: LakeTable, frame: DataFrame) -> DataFrame:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from lakebed.core.errors import InvalidValueError
 from lakebed.pipeline.reading import ReaderLease
-from lakebed.registry.waiting import RegistryCommits
+from lakebed.registry.snapshots.waiting import RegistryCommits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebed.pipeline.session import SparkSource
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.waiting import Commits
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.snapshots.waiting import Commits
     from lakebed.storage.protocol import Storage
 
 MetadataMode = Literal["async", "sync"]

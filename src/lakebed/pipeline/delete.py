@@ -25,10 +25,10 @@ from lakebed.pipeline.rewrite import into_files
 from lakebed.pipeline.staging import Staging, staging
 from lakebed.pipeline.versions import current_columns
 from lakebed.pipeline.write import write_physical
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.publish import Published, Replacement, first_answer, publish_replacements
-from lakebed.registry.runs import add_run, finish_run
-from lakebed.registry.view_sets import guard_files
+from lakebed.registry.maintenance.runs import add_run, finish_run
+from lakebed.registry.partitions.publish import Published, Replacement, first_answer, publish_replacements
+from lakebed.registry.tables.lake_tables import require_table
+from lakebed.registry.tables.view_sets import guard_files
 from lakebed.storage.paths import below
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from lakebed.parquet.capture import CapturedFile
     from lakebed.pipeline.context import Context, MetadataMode
     from lakebed.pipeline.delete_plans import DeletePlan, Touched
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.snapshots.waiting import Commits
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
-    from lakebed.registry.waiting import Commits
 
 JOB = "delete"  # stored in runs and operations: never rename
 _ROW = f"{RESERVED}row"

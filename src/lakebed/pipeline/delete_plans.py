@@ -16,10 +16,10 @@ from lakebed.pipeline.frames import FILE, frame_of, frame_with_files
 from lakebed.pipeline.interrupts import interruptible
 from lakebed.pipeline.moments import freeze
 from lakebed.pipeline.read import Ask, question_of, require_in
-from lakebed.registry.lake_tables import list_versions
-from lakebed.registry.plans import read_plan
-from lakebed.registry.victims import list_holders
-from lakebed.registry.view_sets import list_live_files, version_of
+from lakebed.registry.partitions.live import list_holders
+from lakebed.registry.queries.plans import read_plan
+from lakebed.registry.tables.lake_tables import list_versions
+from lakebed.registry.tables.view_sets import list_live_files, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from lakebed.core.names import TableName
     from lakebed.pipeline.certainty import Proof
     from lakebed.pipeline.context import Context
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.partitions.live import Holder
+    from lakebed.registry.tables.lake_tables import LakeTable
+    from lakebed.registry.tables.view_sets import LiveFile
     from lakebed.registry.transaction import Reader
-    from lakebed.registry.victims import Holder
-    from lakebed.registry.view_sets import LiveFile
 
 _UNSTEADY = frozenset({
     "rand", "random", "randn", "uuid", "shuffle", "uniform", "randstr", "monotonically_increasing_id", "spark_partition_id",

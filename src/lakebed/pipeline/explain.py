@@ -12,8 +12,8 @@ from lakebed.pipeline.filters import Filter, find_filter
 from lakebed.pipeline.queries import parse_query
 from lakebed.pipeline.read import Ask, Window, find_paths, question_of, require_in
 from lakebed.pipeline.sql import asks_of, require_moment
-from lakebed.registry.plans import count_files, find_event_range
-from lakebed.registry.table_names import resolve_name
+from lakebed.registry.queries.plans import count_files, find_event_range
+from lakebed.registry.tables.names import resolve_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from lakebed.core.bounds import Value
     from lakebed.core.predicates import Condition
     from lakebed.pipeline.context import Context
-    from lakebed.registry.lake_tables import LakeTable
-    from lakebed.registry.plans import FileCount
+    from lakebed.registry.queries.plans import FileCount
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Reader
 
 

@@ -20,7 +20,7 @@ from lakebed.core import bounds
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.predicates import DISCRETE, EXACT_IN_DOUBLE, Condition, Kind, Literal, Span, span_of
 from lakebed.core.schema.types import Primitive, can_promote
-from lakebed.registry.plans import ColumnRange, NullTest
+from lakebed.registry.queries.plans import ColumnRange, NullTest
 from lakebed.storage.partition_paths import decode_partition_path
 
 if TYPE_CHECKING:

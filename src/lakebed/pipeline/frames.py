@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from lakebed.core.errors import FileChangedError, FileMissingError, PathRefusedError
 from lakebed.core.schema.column_names import RESERVED
 from lakebed.pipeline.columns import select_current, to_spark_nullable
-from lakebed.registry.plans import list_json
+from lakebed.registry.queries.plans import list_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -16,11 +16,11 @@ from lakebed.admin.retiring import metadata_plan, range_plan
 from lakebed.core.errors import InvalidValueError, PartitionNotFoundError, PartitionStraddlesError
 from lakebed.core.results import Rows, arrow_schema
 from lakebed.core.times import TimeRange, parse_time
-from lakebed.registry.incompatible import IncompatibleRow
-from lakebed.registry.listing import FileRow, PartitionRow, ViewSetRow
-from lakebed.registry.retirements import ALREADY_RETIRED, NOT_FOUND, RetireOutcome
-from lakebed.registry.runs import find_run, has_done
-from lakebed.registry.table_names import resolve_name
+from lakebed.registry.maintenance.runs import find_run, has_done
+from lakebed.registry.partitions.retire_many import ALREADY_RETIRED, NOT_FOUND, RetireOutcome
+from lakebed.registry.queries.incompatible import IncompatibleRow
+from lakebed.registry.queries.listing import FileRow, PartitionRow, ViewSetRow
+from lakebed.registry.tables.names import resolve_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebed.admin import Retirement
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
     Given = dict[str, Any]

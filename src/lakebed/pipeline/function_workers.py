@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import InvalidValueError, LakebedError, RegistryRefusedError, WrongLakeError
 from lakebed.pipeline.function_answers import answer, bind_arguments
-from lakebed.registry.create import open_registry, read_facts
+from lakebed.registry.open import open_registry, read_facts
 from lakebed.storage.open import open_storage, read_marker
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
 REGISTRY_VARIABLE, WAREHOUSE_VARIABLE = "LAKEBED_REGISTRY_URL", "LAKEBED_WAREHOUSE"  # users set them: never rename

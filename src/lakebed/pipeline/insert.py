@@ -17,13 +17,13 @@ from lakebed.pipeline.context import MetadataMode
 from lakebed.pipeline.faults import spark_translated
 from lakebed.pipeline.inserted import InsertResult, result_of
 from lakebed.pipeline.write import new_partition, staging, write_frame
-from lakebed.registry.batches import Batch, adopt_query, find_registered
-from lakebed.registry.constraints import ConstraintRefusedError
-from lakebed.registry.evolving import plan_evolution
-from lakebed.registry.lake_tables import list_versions, require_table
-from lakebed.registry.overwrite import list_visible_partitions, over_paths, read_number
-from lakebed.registry.publish import Published, publish_partition
-from lakebed.registry.table_names import resolve_name
+from lakebed.registry.backends.constraints import ConstraintRefusedError
+from lakebed.registry.files.batches import Batch, adopt_query, find_registered
+from lakebed.registry.partitions.publish import Published, publish_partition
+from lakebed.registry.partitions.replace import list_visible_partitions, over_paths, read_number
+from lakebed.registry.tables.evolve import plan_evolution
+from lakebed.registry.tables.lake_tables import list_versions, require_table
+from lakebed.registry.tables.names import resolve_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from lakebed.parquet.capture import CapturedFile
     from lakebed.pipeline.context import Context
     from lakebed.pipeline.staging import Staging
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
-    from lakebed.registry.publish import Over
+    from lakebed.registry.partitions.publish import Over
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
 
 Mode = Literal["append", "overwrite", "overwrite_partitions"]

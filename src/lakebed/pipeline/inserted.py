@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from lakebed.parquet.capture import CapturedFile
     from lakebed.pipeline.context import Context
     from lakebed.pipeline.staging import Staging
-    from lakebed.registry.publish import Published
-    from lakebed.registry.waiting import Commits
+    from lakebed.registry.partitions.publish import Published
+    from lakebed.registry.snapshots.waiting import Commits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,11 +23,11 @@ from lakebed.pipeline.inserted import InsertResult, result_of
 from lakebed.pipeline.keys import KEY, micros_sql
 from lakebed.pipeline.staging import staging
 from lakebed.pipeline.write import key_of, new_partition, prepare, publish_files, spark_location
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.operations import Operation
-from lakebed.registry.pressure import wait_for_room
-from lakebed.registry.publish import publish_partition
-from lakebed.registry.table_names import resolve_name
+from lakebed.registry.files.operations import Operation
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.snapshots.pressure import wait_for_room
+from lakebed.registry.tables.lake_tables import require_table
+from lakebed.registry.tables.names import resolve_name
 from lakebed.staging import new_op_id
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from lakebed.pipeline.context import Context
     from lakebed.pipeline.staging import Staging
-    from lakebed.registry.lake_tables import LakeTable
-    from lakebed.registry.publish import Published
+    from lakebed.registry.partitions.publish import Published
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 _WRITTEN = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # the default keeps milliseconds only

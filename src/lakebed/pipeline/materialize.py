@@ -21,11 +21,11 @@ from lakebed.pipeline.rewrite import pack
 from lakebed.pipeline.slice_plans import MaterializePlan, MaterializeResult, Outcome, SliceOutcome, SlicePlan, plan_materialize
 from lakebed.pipeline.staging import staging
 from lakebed.pipeline.write import publish_files, write_frame
-from lakebed.registry.operations import Operation
-from lakebed.registry.pressure import wait_for_room
-from lakebed.registry.publish import publish_partition
-from lakebed.registry.table_names import resolve_name
-from lakebed.registry.view_sets import guard_source, list_definitions, promote_when_covered
+from lakebed.registry.files.operations import Operation
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.snapshots.pressure import wait_for_room
+from lakebed.registry.tables.names import resolve_name
+from lakebed.registry.tables.view_sets import guard_source, list_definitions, promote_when_covered
 from lakebed.staging import new_op_id
 
 if TYPE_CHECKING:

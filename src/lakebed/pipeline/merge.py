@@ -14,8 +14,8 @@ from lakebed.core.tables.compaction import TARGET_BYTES, choose_small, require_t
 from lakebed.core.tables.view_sets import parse_duration, show_duration
 from lakebed.core.times import MAX_MICROS, MIN_MICROS, Time, TimeRange, to_micros
 from lakebed.pipeline.rewrite import SparkEngine
-from lakebed.registry.table_names import resolve_name
-from lakebed.registry.view_sets import merge_window, require_lake_table
+from lakebed.registry.tables.names import resolve_name
+from lakebed.registry.tables.view_sets import merge_window, require_lake_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lakebed.compaction.planning import FoundRuns
     from lakebed.core.tables.windows import Piece
     from lakebed.pipeline.context import Context
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 __all__ = ["MergeResult", "carry_out_merge", "choose_small", "engines_of", "merge", "plan_merge"]
 

@@ -20,10 +20,10 @@ from lakebed.pipeline.combine import combine_partials, find_keys
 from lakebed.pipeline.faults import spark_translated
 from lakebed.pipeline.filters import Filter, find_filter, prune_paths
 from lakebed.pipeline.frames import frame_of
-from lakebed.registry.lake_tables import read_table
-from lakebed.registry.plans import find_event_range, list_partition_paths, read_plan
-from lakebed.registry.table_names import missing_table, resolve_name
-from lakebed.registry.time_travel import go_back
+from lakebed.registry.queries.plans import find_event_range, list_partition_paths, read_plan
+from lakebed.registry.queries.time_travel import go_back
+from lakebed.registry.tables.lake_tables import read_table
+from lakebed.registry.tables.names import missing_table, resolve_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from lakebed.core.schema.types import Field
     from lakebed.pipeline.context import Context
-    from lakebed.registry.lake_tables import LakeTable
-    from lakebed.registry.plans import AsOf, Plan
+    from lakebed.registry.queries.plans import AsOf, Plan
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Reader
 
 logger = logging.getLogger(__name__)

@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import LakebedError
-from lakebed.registry.leases import end_reading, hold_for_reading
+from lakebed.registry.journal.leases import end_reading, hold_for_reading
 from lakebed.registry.processes import make_owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from lakebed.pipeline.frames import frame_of, stored_frame
 from lakebed.pipeline.shipping import ship
 from lakebed.pipeline.staging import Staging
 from lakebed.pipeline.write import key_of, write_frame, write_physical
-from lakebed.registry.plans import list_json
+from lakebed.registry.queries.plans import list_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakebed.compaction import Order
     from lakebed.parquet.capture import CapturedFile
     from lakebed.pipeline.context import Context
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 _ONE_TASK_BYTES = 64 * 1024 * 1024
 _SHUFFLED_BYTES = 32 * 1024 * 1024

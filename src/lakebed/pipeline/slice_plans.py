@@ -11,9 +11,9 @@ from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
 from lakebed.core.partitions import Slice
 from lakebed.core.tables.windows import State, Window, judge, list_windows
 from lakebed.core.times import TimeRange
-from lakebed.registry.plans import read_plan
-from lakebed.registry.table_names import resolve_name
-from lakebed.registry.view_sets import (
+from lakebed.registry.queries.plans import read_plan
+from lakebed.registry.tables.names import resolve_name
+from lakebed.registry.tables.view_sets import (
     find_expired,
     hash_lookups,
     list_instances,
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from lakebed.core.errors import LakebedError
     from lakebed.pipeline.context import Context
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.tables.lake_tables import LakeTable
+    from lakebed.registry.tables.view_sets import LiveFile, ViewSet
     from lakebed.registry.transaction import Reader
-    from lakebed.registry.view_sets import LiveFile, ViewSet
 
 Outcome = Literal["built", "fresh", "kept", "empty", "failed"]
 

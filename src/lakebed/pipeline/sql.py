@@ -13,8 +13,8 @@ from lakebed.pipeline.filters import Filter
 from lakebed.pipeline.function_answers import answer, bind_arguments, find_function
 from lakebed.pipeline.queries import find_conditions, parse_query, rewrite
 from lakebed.pipeline.read import Ask, frame_of_planned, plan_all
-from lakebed.registry.table_names import missing_table, resolve_name
-from lakebed.registry.time_travel import require_past
+from lakebed.registry.queries.time_travel import require_past
+from lakebed.registry.tables.names import missing_table, resolve_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakebed.core.times import Time
     from lakebed.pipeline.context import Context
     from lakebed.pipeline.queries import Call, Mention, Place, Query
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 
 def sql(context: Context, text: str, *, as_of: Time | None = None) -> DataFrame:

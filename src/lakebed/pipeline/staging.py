@@ -7,8 +7,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import OperationConflictError
-from lakebed.registry.batches import Batch
-from lakebed.registry.operations import DEFAULT_LEASE_US
+from lakebed.registry.files.batches import Batch
+from lakebed.registry.files.operations import DEFAULT_LEASE_US
 from lakebed.staging import Staging, require_warehouse, roll_back
 from lakebed.staging import staging as open_write
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakebed.pipeline.context import Context
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 __all__ = ["Staging", "staging", "take_over"]
 

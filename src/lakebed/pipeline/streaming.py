@@ -11,9 +11,9 @@ from lakebed.core.names import GLOBAL_INSTANCE, TableName
 from lakebed.pipeline.faults import spark_translated
 from lakebed.pipeline.frames import is_remote_session
 from lakebed.pipeline.insert import insert, require_plain_table
-from lakebed.registry.batches import Batch
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.table_names import resolve_name
+from lakebed.registry.files.batches import Batch
+from lakebed.registry.tables.lake_tables import require_table
+from lakebed.registry.tables.names import resolve_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,7 +15,7 @@ from lakebed.pipeline.combine import parse_combine
 from lakebed.pipeline.definitions import PARTIALS, find_aggregates, has_unknown_functions, parse_sources, run_query
 from lakebed.pipeline.faults import spark_translated
 from lakebed.pipeline.frames import frame_of
-from lakebed.registry.lake_tables import (
+from lakebed.registry.tables.lake_tables import (
     TableSpec,
     create_table,
     find_table,
@@ -26,8 +26,8 @@ from lakebed.registry.lake_tables import (
     stage_version,
     withdraw_staged,
 )
-from lakebed.registry.table_names import missing_table, resolve_name
-from lakebed.registry.view_sets import as_view, list_definitions, merge_window, promote_when_covered, read_newest, read_view
+from lakebed.registry.tables.names import missing_table, resolve_name
+from lakebed.registry.tables.view_sets import as_view, list_definitions, merge_window, promote_when_covered, read_newest, read_view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from lakebed.core.tables.view_sets import Lookups
     from lakebed.pipeline.context import Context
     from lakebed.pipeline.definitions import Query
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.tables.lake_tables import LakeTable
+    from lakebed.registry.tables.view_sets import ViewSet
     from lakebed.registry.transaction import Transaction
-    from lakebed.registry.view_sets import ViewSet
 
 Promote = Literal["auto", "now"]
 _SEES_ALL = ("Aggregate [", "Window [", "Distinct\n", "Deduplicate", "GlobalLimit")

@@ -31,8 +31,8 @@ from lakebed.pipeline.projection import is_in_shape, select_physical
 from lakebed.pipeline.row_checks import require_times
 from lakebed.pipeline.shipping import ship
 from lakebed.pipeline.staging import Staging, staging
-from lakebed.registry.publish import publish_partition
-from lakebed.registry.retire import DEFAULT_GRACE_US
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.partitions.retire import DEFAULT_GRACE_US
 from lakebed.writing import wanted_of
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from lakebed.core.times import TimeRange
     from lakebed.parquet.inspect import Wanted
     from lakebed.pipeline.context import Context
-    from lakebed.registry.lake_tables import LakeTable
-    from lakebed.registry.publish import Published
+    from lakebed.registry.partitions.publish import Published
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
     from lakebed.storage.protocol import FileFacts, Storage
 

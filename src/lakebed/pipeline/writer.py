@@ -15,8 +15,8 @@ from lakebed.pipeline.inserted import InsertResult, result_of
 from lakebed.pipeline.json_files import write_json
 from lakebed.pipeline.staging import Staging, staging
 from lakebed.pipeline.write import publish_files, write_frame
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.table_names import resolve_name
+from lakebed.registry.tables.lake_tables import require_table
+from lakebed.registry.tables.names import resolve_name
 from lakebed.storage.paths import below
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lakebed.parquet.capture import CapturedFile
     from lakebed.pipeline.context import Context
     from lakebed.pipeline.options import FileFormat
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.tables.lake_tables import LakeTable
 
 logger = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import ConflictError, LakebedError
-from lakebed.registry.operations import renew_operation
+from lakebed.registry.files.operations import renew_operation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
 
 logger = logging.getLogger(__name__)
 

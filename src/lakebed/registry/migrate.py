@@ -20,10 +20,10 @@ from sqlalchemy.exc import DBAPIError
 
 from lakebed.core.errors import RegistryMissingError, StorageFullError
 from lakebed.core.redaction import hide_secrets
-from lakebed.registry import postgres, sqlite
-from lakebed.registry.create import HEAD, REVISIONS, find_revision, open_backend, require_known
-from lakebed.registry.engine import Registry, parse_url
-from lakebed.registry.sqlite import SqliteBackend
+from lakebed.registry.backends import postgres, sqlite
+from lakebed.registry.backends.sqlite import SqliteBackend
+from lakebed.registry.open import HEAD, REVISIONS, find_revision, open_backend, require_known
+from lakebed.registry.registry import Registry, parse_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 from lakebed.core.errors import ClockRegressedError, ClockSkewedError, ReadExpiredError
 from lakebed.core.names import TableName
 from lakebed.core.times import MAX_MICROS, from_micros
-from lakebed.registry.statements import Run
-from lakebed.registry.table_names import missing_table
+from lakebed.registry.backends.statements import Run
+from lakebed.registry.tables.names import missing_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lakebed.core.times import Clock
-    from lakebed.registry.connection import Connection, Rows, TableHead
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.statements import Dialect
+    from lakebed.registry.backends.protocol import Connection, Rows, TableHead
+    from lakebed.registry.backends.statements import Dialect
+    from lakebed.registry.registry import Registry
 
 MAX_READ_S = 300.0
 MAX_SLOT_LEAD_US = 5 * 60 * 1_000_000

@@ -12,12 +12,12 @@ from lakebed.core.errors import FileChangedError, InvalidValueError, LakebedErro
 from lakebed.core.events import Component
 from lakebed.iceberg.reach import find_needed
 from lakebed.iceberg.repairing import repair_table
-from lakebed.registry import mending
-from lakebed.registry.lake_tables import list_all_tables
-from lakebed.registry.mending_journal import disown, drop_purged, forget_journal, lower_horizon, mark_refresh, mend_leases, reindex
-from lakebed.registry.recapture import finalize_missing
-from lakebed.registry.restore import restore_programs
-from lakebed.registry.slots import redraw_slots
+from lakebed.registry.repair import rows
+from lakebed.registry.repair.captures import finalize_missing
+from lakebed.registry.repair.journal import disown, drop_purged, forget_journal, lower_horizon, mark_refresh, mend_leases, reindex
+from lakebed.registry.repair.slots import redraw_slots
+from lakebed.registry.tables.lake_tables import list_all_tables
+from lakebed.registry.verify import restore_programs
 from lakebed.repairing.recapturing import recapture_files, reread_event_ranges
 from lakebed.repairing.remedies import Remedy, Step
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import LockedTable, Transaction
     from lakebed.storage.protocol import Storage
 
@@ -73,23 +73,23 @@ def _disown(mender: Mender, step: Step) -> str:
 
 
 def _drop_statistics(mender: Mender, _: Step) -> str:
-    return _rows(mender.within(mending.drop_statistics_of_nothing))
+    return _rows(mender.within(rows.drop_statistics_of_nothing))
 
 
 def _drop_footers(mender: Mender, _: Step) -> str:
-    return _rows(mender.within(mending.drop_footers_of_nothing))
+    return _rows(mender.within(rows.drop_footers_of_nothing))
 
 
 def _rescope(mender: Mender, step: Step) -> str:
-    return _partitions(_with_ids(mender, step, mending.rescope))
+    return _partitions(_with_ids(mender, step, rows.rescope))
 
 
 def _clear(mender: Mender, step: Step) -> str:
-    return _partitions(_with_ids(mender, step, mending.clear_empty))
+    return _partitions(_with_ids(mender, step, rows.clear_empty))
 
 
 def _recount_partitions(mender: Mender, step: Step) -> str:
-    return _partitions(_with_ids(mender, step, mending.recount_partitions))
+    return _partitions(_with_ids(mender, step, rows.recount_partitions))
 
 
 def _with_ids(mender: Mender, step: Step, body: Callable[[Transaction, list[int]], int]) -> int:
@@ -108,7 +108,7 @@ def _event_range(mender: Mender, step: Step) -> str:
 
 def _retire(mender: Mender, step: Step, *, reason: str) -> str:
     mender.require_few(step)
-    done = mender.in_tables(step, partial(mending.retire_partition_ids, ids=step.partition_ids, reason=reason))
+    done = mender.in_tables(step, partial(rows.retire_partition_ids, ids=step.partition_ids, reason=reason))
     return f"{len(step.partition_ids)} partition(s) retired with {done} file(s)"
 
 
@@ -117,19 +117,19 @@ def _new_slots(mender: Mender, step: Step) -> str:
 
 
 def _renumber(mender: Mender, step: Step) -> str:
-    return _files(mender.in_tables(step, lambda tx, table: mending.renumber_retired(tx, table, step.subjects)))
+    return _files(mender.in_tables(step, lambda tx, table: rows.renumber_retired(tx, table, step.subjects)))
 
 
 def _regroup(mender: Mender, step: Step) -> str:
-    return _files(mender.in_tables(step, lambda tx, table: mending.regroup(tx, table, step.subjects)))
+    return _files(mender.in_tables(step, lambda tx, table: rows.regroup(tx, table, step.subjects)))
 
 
 def _requeue(mender: Mender, step: Step) -> str:
-    return _files(mender.within(lambda tx: mending.requeue_retired(tx, step.subjects)))
+    return _files(mender.within(lambda tx: rows.requeue_retired(tx, step.subjects)))
 
 
 def _unqueue(mender: Mender, step: Step) -> str:
-    return _files(mender.within(lambda tx: mending.unqueue_live(tx, step.subjects)))
+    return _files(mender.within(lambda tx: rows.unqueue_live(tx, step.subjects)))
 
 
 def _recount(mender: Mender, step: Step) -> str:

@@ -11,14 +11,14 @@ from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.parquet.capture import CapturedFile, capture_foreign
 from lakebed.parquet.inspect import Wanted
-from lakebed.registry.lake_tables import read_indexed
-from lakebed.registry.mending import list_live_files, set_event_range
-from lakebed.registry.recapture import Registered, find_registered, forget_statistics, replace_capture
+from lakebed.registry.repair.captures import Registered, find_registered, forget_statistics, replace_capture
+from lakebed.registry.repair.rows import list_live_files, set_event_range
+from lakebed.registry.tables.lake_tables import read_indexed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakebed.registry.engine import Registry
+    from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
 Captured = tuple[Registered, CapturedFile | LakebedError | None]  # None: no Parquet, so there is nothing to capture

@@ -14,8 +14,8 @@ from lakebed.core.names import TableName
 from lakebed.core.results import Rows
 from lakebed.core.suggestions import require_options
 from lakebed.iceberg.repairing import Repair, repair_table
-from lakebed.registry.lake_tables import require_table
-from lakebed.registry.open_runs import OpenRun, keeping_run
+from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
+from lakebed.registry.tables.lake_tables import require_table
 from lakebed.repairing.mending import Mender
 from lakebed.repairing.remedies import ICEBERG, Allowed, Left, RepairPlan, Step, Tried, list_tried, plan_repairs
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from lakebed.iceberg.results import Advanced
-    from lakebed.registry.engine import Registry
-    from lakebed.registry.lake_tables import LakeTable
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.storage.protocol import Storage
 
 logger = logging.getLogger(__name__)

@@ -14,15 +14,15 @@ from alembic import op
 from sqlalchemy import inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from lakebed.registry.journal_ddl import hash_triggers
-from lakebed.registry.postgres import split_script
+from lakebed.registry.backends.postgres import split_script
+from lakebed.registry.schema.journal_triggers import hash_triggers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sqlalchemy import Connection
 
-    from lakebed.registry.statements import Dialect
+    from lakebed.registry.backends.statements import Dialect
 
 BATCH = 500
 _CREATED = re.compile(r"CREATE (?:UNIQUE )?(?:TABLE|INDEX) (\w+)")

@@ -15,13 +15,13 @@ from sqlalchemy import text
 
 from lakebed.core.errors import RefusedError
 from lakebed.core.times import TimeRange
-from lakebed.registry.journal_ddl import hash_triggers
 from lakebed.registry.migrations.steps import BATCH, has_table, read_frozen, run_script, transaction
+from lakebed.registry.schema.journal_triggers import hash_triggers
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from lakebed.registry.statements import Dialect
+    from lakebed.registry.backends.statements import Dialect
 
 revision = "0004"
 down_revision = "0003"

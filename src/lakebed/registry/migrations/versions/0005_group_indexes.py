@@ -1,7 +1,7 @@
 """Indexes on groups, kinds of groups, the history of serving versions, files left out, and the query of a stream.
 
 The indexes are built first: they take longest, and on PostgreSQL writers go on meanwhile. The rest is one transaction.
-`schema_0005.json` is `json.dumps(freeze(), indent=1)` of `lakebed.registry.create`.
+`schema_0005.json` is `json.dumps(freeze(), indent=1)` of `lakebed.registry.open`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from lakebed.registry.statements import Dialect
+    from lakebed.registry.backends.statements import Dialect
 
 revision = "0005"
 down_revision = "0004"

@@ -2,7 +2,7 @@
 
 PostgreSQL adds the column and fills it. SQLite keeps the text of a declaration, so there the table is made as declared, and every
 batch moves rows in one transaction: wherever a kill falls, each footer is in exactly one place.
-`schema_0006.json` is `json.dumps(freeze(), indent=1)` of `lakebed.registry.create`.
+`schema_0006.json` is `json.dumps(freeze(), indent=1)` of `lakebed.registry.open`.
 """
 
 from __future__ import annotations

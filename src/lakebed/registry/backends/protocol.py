@@ -1,0 +1,141 @@
+"""The seam between the registry's functions and its two databases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakebed.registry.backends.statements import Dialect, Part, Value
+
+Rows = list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableHead:
+    """A lake table's row and counters as they stand under its lock."""
+
+    table_id: int
+    last_seq: int
+    last_slot: int
+    last_id: int
+    database: str
+    name: str
+    kind: str
+    event_time_field: int | None
+    last_modified: int
+    last_group: int
+    committed_group: int
+    dropped_at: int | None
+    standings: str
+
+    def find_standing(self, schema_hash: str) -> str | None:
+        """How the table stands to a version of itself; None when it has no such version."""
+        _, found, rest = f",{self.standings},".partition(f",{schema_hash}:")
+        return rest.partition(",")[0] if found else None
+
+
+HEAD_COLUMNS = """s.table_id, s.last_seq, s.last_slot, s.last_id, t.database, t.name, t.kind, t.event_time_field,
+t.last_modified, t.last_group, t.committed_group, t.dropped_at"""
+
+
+def head_of(row: tuple[Any, ...], standings: str | None) -> TableHead:
+    return TableHead(
+        table_id=row[0],
+        last_seq=row[1],
+        last_slot=row[2],
+        last_id=row[3],
+        database=row[4],
+        name=row[5],
+        kind=row[6],
+        event_time_field=row[7],
+        last_modified=row[8],
+        last_group=row[9],
+        committed_group=row[10],
+        dropped_at=row[11],
+        standings=standings or "",
+    )
+
+
+class Connection(Protocol):
+    """One driver connection. Driver errors leave it already translated."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+        """Run and fetch everything."""
+
+    def run(self, sql: str, params: Mapping[str, Any] | None = None) -> int:
+        """Run and return the number of rows touched."""
+
+    def send(self, sql: str, params: Mapping[str, Any] | None = None) -> None:
+        """Run when the database gets to it, before the transaction ends; errors surface then at the latest."""
+
+    def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Value]]) -> None:
+        """Insert any number of rows, errors as with `send`."""
+
+    def together(self, parts: Sequence[Part]) -> None:
+        """Independent writes, in no promised order and none seeing another: one round trip where that costs. Errors as with `send`."""
+
+    def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
+        """Run once per row, positional parameters in the driver's own style."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+class Backend(Protocol):
+    """A database as the registry needs it."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    @property
+    def shown_url(self) -> str:
+        """The URL without a password."""
+
+    @property
+    def catalog_url(self) -> str:
+        """Where the Iceberg catalog of this registry lies, as SQLAlchemy spells it; it may hold a password."""
+
+    @property
+    def timeout_s(self) -> float:
+        """How long a writer waits for the others."""
+
+    def connect(self) -> Connection:
+        """A new connection for reading or writing."""
+
+    def begin_write(self, connection: Connection, table_ids: Sequence[int]) -> tuple[list[TableHead], int | None]:
+        """Open a transaction as the only writer of the tables; their heads, and the database's clock where it has its own."""
+
+    def begin_read(self, connection: Connection) -> None:
+        """Open a transaction that sees one snapshot."""
+
+    def end_read(self, connection: Connection) -> None:
+        """Let the snapshot go."""
+
+    def commit(self, connection: Connection) -> None:
+        """Commit durably. A lost connection here is CommitUnknown: the outcome must be looked up."""
+
+    def rule_out(self, connection: Connection) -> None:
+        """End a look-up that did not find a commit in doubt; raises where it could still come true."""
+
+    def call(self, connection: Connection, sql: str, values: Sequence[Any]) -> Any:
+        """One statement as a transaction of its own; only PostgreSQL has functions to call."""
+
+    def rollback(self, connection: Connection) -> None:
+        """Undo and free every lock; never raises for a connection that is gone."""
+
+    def script(self, connection: Connection, statements: Sequence[str]) -> None:
+        """Run DDL inside the open transaction."""
+
+    def close(self) -> None: ...
+
+
+class CommitUnknownError(Exception):
+    """Inside the registry only: the commit was sent and no answer came."""

@@ -1,0 +1,133 @@
+"""The change journal: read in order, decoded once, purged behind the slowest reader."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.core.errors import JournalGapError
+from lakebed.core.events import Component
+from lakebed.registry.journal.decoding import CHANGE_COLUMNS, decode_changes
+from lakebed.registry.transaction import ID_BITS, ids_of_table
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from lakebed.core.events import Event
+    from lakebed.core.rows import Row
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.transaction import Reader, Transaction
+
+DEFAULT_CAP = 1_000_000
+_PURGE_BATCH = 5000
+_READ = f"""SELECT {CHANGE_COLUMNS} FROM change_log
+WHERE id > (:table_id << {ID_BITS}) + :after AND id < ((:table_id + 1) << {ID_BITS}) ORDER BY id LIMIT :limit"""
+_OF_FILES = f"{ids_of_table()} AND registry_table = 'table_files'"
+_FILE_ID = "SELECT id FROM table_files WHERE file_path = :path"
+_LAST_ID = f"SELECT row_id FROM change_log WHERE {_OF_FILES} AND operation = 'DELETE' AND before LIKE :pattern ESCAPE '!'"
+_READ_OF = f"SELECT {CHANGE_COLUMNS} FROM change_log WHERE {_OF_FILES} AND row_id = :row_id ORDER BY id"
+_PURGE = f"DELETE FROM change_log WHERE id > (:table_id << {ID_BITS}) AND id <= (:table_id << {ID_BITS}) + :upto"
+_ENDS = "SELECT last_seq, purged_seq FROM table_seq WHERE table_id = :table_id"
+_ALL_ENDS = "SELECT table_id, last_seq FROM table_seq"
+_SOME_ENDS = f"{_ALL_ENDS} WHERE table_id IN (:ids*)"
+_CURSORS = "SELECT component, seq, epoch, needs_refresh FROM subscriber_cursor WHERE table_id = :table_id"
+_SAVE = """INSERT INTO subscriber_cursor (component, table_id, seq, epoch, needs_refresh, updated_at)
+VALUES (:component, :table_id, :seq, :epoch, 0, :now)
+ON CONFLICT (component, table_id) DO UPDATE SET seq = excluded.seq, epoch = excluded.epoch, needs_refresh = 0, updated_at = excluded.updated_at
+WHERE subscriber_cursor.epoch <= excluded.epoch AND subscriber_cursor.seq <= excluded.seq"""
+_MARK = """INSERT INTO subscriber_cursor (component, table_id, seq, epoch, needs_refresh, updated_at)
+VALUES (:component, :table_id, 0, 1, 1, :now)
+ON CONFLICT (component, table_id) DO UPDATE SET epoch = subscriber_cursor.epoch + 1, needs_refresh = 1, updated_at = excluded.updated_at"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """How far a component has come in one table's journal."""
+
+    component: Component
+    seq: int
+    epoch: int
+    needs_refresh: bool
+
+
+def read_changes(reader: Registry | Reader | Transaction, table_id: int, *, after: int, limit: int = 1000) -> list[Event[Row]]:
+    """The next changes after `after`, dense and in commit order; a missing number is a typed error, never skipped."""
+    rows = reader.query(_READ, {"table_id": table_id, "after": after, "limit": limit})
+    expected = after + 1
+    for row in rows:
+        if row[0] != expected:
+            raise JournalGapError(table_id, expected=expected, found=row[0])
+        expected += 1
+    if not rows:
+        _require_nothing_lost(reader, table_id, after)
+    return decode_changes(reader, table_id, rows)
+
+
+def find_change(reader: Registry | Reader | Transaction, table_id: int, number: int) -> Event[Row] | None:
+    """The change of this number, where the journal still holds it."""
+    rows = reader.query(_READ, {"table_id": table_id, "after": number - 1, "limit": 1})
+    return decode_changes(reader, table_id, rows)[0] if rows and rows[0][0] == number else None
+
+
+def read_ends(reader: Registry | Reader | Transaction, tables: Collection[int] | None = None) -> dict[int, int]:
+    """The last number of every table's journal, which the sweep compares with its cursors, or of these tables' alone."""
+    rows = reader.query(_ALL_ENDS) if tables is None else reader.query(_SOME_ENDS, {"ids": sorted(tables)})
+    return {row[0]: row[1] for row in rows}
+
+
+def read_bounds(reader: Registry | Reader | Transaction) -> dict[int, tuple[int, int]]:
+    """The last number of every table's journal, and the last one that was purged."""
+    return {row[0]: (row[1], row[2]) for row in reader.query("SELECT table_id, last_seq, purged_seq FROM table_seq")}
+
+
+def list_cursors(reader: Registry | Reader | Transaction, table_id: int) -> dict[Component, Cursor]:
+    found = {
+        Component(row[0]): Cursor(component=Component(row[0]), seq=row[1], epoch=row[2], needs_refresh=bool(row[3]))
+        for row in reader.query(_CURSORS, {"table_id": table_id})
+    }
+    start = {c: Cursor(component=c, seq=0, epoch=0, needs_refresh=False) for c in Component}
+    return start | found
+
+
+def save_cursor(tx: Transaction, component: Component, table_id: int, *, seq: int, epoch: int) -> bool:
+    """Move a cursor forward; False when a newer epoch took over or it would go back: the caller is fenced out."""
+    last, _ = tx.query(_ENDS, {"table_id": table_id})[0]
+    if seq > last:
+        raise JournalGapError(table_id, expected=last + 1, found=seq)
+    return tx.run(_SAVE, {"component": component.value, "table_id": table_id, "seq": seq, "epoch": epoch, "now": tx.now}) == 1
+
+
+def purge_journal(registry: Registry, table_id: int, *, cap: int = DEFAULT_CAP) -> int:
+    """Delete what every component has passed; a laggard more than `cap` behind must refresh and no longer holds the journal."""
+    purged = 0
+    with registry.write([table_id]) as tx:
+        last, done = tx.query(_ENDS, {"table_id": table_id})[0]
+        floor = last
+        for cursor in list_cursors(tx, table_id).values():
+            if cursor.needs_refresh:
+                continue
+            if last - cursor.seq > cap:
+                tx.run(_MARK, {"component": cursor.component.value, "table_id": table_id, "now": tx.now})
+            else:
+                floor = min(floor, cursor.seq)
+    while done < floor:  # bounded transactions: a long delete would hold up the writers
+        upto = min(floor, done + _PURGE_BATCH)
+        with registry.write([table_id]) as tx:
+            purged += tx.run(_PURGE, {"table_id": table_id, "upto": upto})
+            tx.run("UPDATE table_seq SET purged_seq = :upto WHERE table_id = :table_id", {"table_id": table_id, "upto": upto})
+        done = upto
+    return purged
+
+
+def _require_nothing_lost(reader: Registry | Reader | Transaction, table_id: int, after: int) -> None:
+    ends = reader.query(_ENDS, {"table_id": table_id})
+    if ends and after < ends[0][1]:  # purged past this cursor
+        raise JournalGapError(table_id, expected=after + 1, found=ends[0][1] + 1)
+
+
+def read_changes_of(reader: Registry | Reader | Transaction, table_id: int, path: str) -> list[Event[Row]]:
+    """The changes of one file that the journal still holds. Walks the table's whole journal: for a person who asks."""
+    told = json.dumps(path).replace("!", "!!").replace("%", "!%").replace("_", "!_")
+    known = reader.query(_FILE_ID, {"path": path}) or reader.query(_LAST_ID, {"table_id": table_id, "pattern": f"%{told}%"})
+    return decode_changes(reader, table_id, reader.query(_READ_OF, {"table_id": table_id, "row_id": known[0][0]})) if known else []

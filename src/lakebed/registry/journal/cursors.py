@@ -1,0 +1,257 @@
+"""Astha's own state: cursors, dead letters, parked lanes, incarnations. Written only by the holder of its lease."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakebed.core.events import Component
+from lakebed.core.times import from_micros
+from lakebed.registry.journal.changes import Cursor, read_ends
+from lakebed.registry.journal.leases import Lease, require_epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.transaction import Reader, Transaction
+
+LaneKey = tuple[Component, int]
+_PARKED = "parked/"  # stored: never rename
+STOPPED = "foreign_commit/"  # stored: never rename
+_INCARNATION = "incarnation"  # stored: never rename
+_COLUMNS = ("component", "table_id", "seq", "epoch", "needs_refresh", "updated_at")
+_ADVANCE = """ ON CONFLICT (component, table_id) DO UPDATE
+SET seq = excluded.seq, epoch = excluded.epoch, needs_refresh = excluded.needs_refresh, updated_at = excluded.updated_at
+WHERE subscriber_cursor.epoch <= excluded.epoch AND subscriber_cursor.seq <= excluded.seq"""
+_ALL = "SELECT component, table_id, seq, epoch, needs_refresh FROM subscriber_cursor"
+_LETTERS = """SELECT id, component, table_id, seq, attempts, error, at, resolved_at FROM dead_letter
+WHERE (CAST(:table_id AS bigint) IS NULL OR table_id = :table_id) AND (:open_only = 0 OR resolved_at IS NULL)
+ORDER BY id DESC LIMIT :limit"""
+_SET = """INSERT INTO astha_state (key, value, updated_at) VALUES (:key, :value, :now)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at"""
+_RESOLVE = """UPDATE dead_letter SET resolved_at = :now WHERE component = :component AND table_id = :table_id AND resolved_at IS NULL"""
+_HEAL = "UPDATE tables SET state = 'ok', last_modified = :now WHERE id = :table_id AND state = 'degraded'"
+_DEGRADE = "UPDATE tables SET state = 'degraded', last_modified = :now WHERE id = :table_id AND state = 'ok'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """How far a lane has come; `needs_refresh` says that it cannot go on from there."""
+
+    component: Component
+    table_id: int
+    seq: int
+    epoch: int
+    needs_refresh: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop:
+    """A change that a component could not handle, or a refresh that failed (then the lane is parked)."""
+
+    component: Component
+    table_id: int
+    seq: int
+    attempts: int
+    error: str
+    parked: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    letter_id: int
+    component: Component
+    table_id: int
+    seq: int
+    attempts: int
+    error: str
+    at: datetime
+    resolved_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parked:
+    """A lane that waits for a person; `retry` once one has asked for another try."""
+
+    seq: int
+    error: str
+    retry: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where every lane stands, from one snapshot."""
+
+    ends: dict[int, int]
+    cursors: dict[LaneKey, Cursor]
+    parked: dict[LaneKey, Parked]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    lease: Lease
+    refused: dict[LaneKey, Cursor]  # lanes that a newer epoch took over, as they stand now
+
+
+def read_standing(registry: Registry) -> Standing:
+    with registry.read() as reader:
+        return Standing(ends=read_ends(reader), cursors=read_cursors(reader), parked=list_parked(reader))
+
+
+def read_cursors(reader: Registry | Reader | Transaction) -> dict[LaneKey, Cursor]:
+    """Every cursor that was ever saved; a lane without one has never started."""
+    return {(Component(row[0]), row[1]): _cursor(row) for row in reader.query(_ALL)}
+
+
+def save_progress(
+    registry: Registry,
+    lease: Lease,
+    *,
+    positions: Sequence[Position],
+    drops: Sequence[Drop] = (),
+    healed: Iterable[LaneKey] = (),
+    ttl_us: int,
+) -> Saved:
+    """Renew the lease and write everything that was done under it, in one transaction; refused as a whole once the lease is lost.
+
+    A dead letter is written with the cursor that goes past it or not at all.
+    """
+    healed = sorted(healed)
+    touched = {drop.table_id for drop in drops if drop.parked} | {table_id for _, table_id in healed}
+    with registry.write(sorted(touched)) as tx:
+        require_epoch(tx, lease)
+        tx.send("UPDATE leases SET expires_at = :until WHERE name = :name", {"until": tx.now + ttl_us, "name": lease.name})
+        refused = _save_positions(tx, positions) if positions else {}
+        _add_drops(tx, drops)
+        for component, table_id in healed:
+            _heal(tx, component, table_id)
+        until = tx.now + ttl_us
+    return Saved(lease=Lease(name=lease.name, owner=lease.owner, epoch=lease.epoch, expires_at=until), refused=refused)
+
+
+def start_incarnation(registry: Registry, lease: Lease) -> int:
+    """The number of this life of Astha: rises with every one, whoever lives it."""
+    with registry.write() as tx:
+        require_epoch(tx, lease)
+        rows = tx.query("SELECT value FROM astha_state WHERE key = :key", {"key": _INCARNATION})
+        number = int(rows[0][0]) + 1 if rows else 1
+        tx.run(_SET, {"key": _INCARNATION, "value": str(number), "now": tx.now})
+    return number
+
+
+def read_incarnation(reader: Registry | Reader | Transaction) -> int:
+    rows = reader.query("SELECT value FROM astha_state WHERE key = :key", {"key": _INCARNATION})
+    return int(rows[0][0]) if rows else 0
+
+
+def list_parked(reader: Registry | Reader | Transaction) -> dict[LaneKey, Parked]:
+    rows = reader.query("SELECT key, value FROM astha_state WHERE key LIKE :prefix", {"prefix": f"{_PARKED}%"})
+    return {_lane_of(key): _parked(json.loads(value)) for key, value in rows}
+
+
+def request_retry(registry: Registry, component: Component, table_id: int) -> bool:
+    """Ask whoever runs Astha to take the parked lane up again; False when it is not parked."""
+    key = _key(component, table_id)
+    with registry.write() as tx:
+        rows = tx.query("SELECT value FROM astha_state WHERE key = :key", {"key": key})
+        if rows:
+            value = json.dumps(json.loads(rows[0][0]) | {"retry": True}, sort_keys=True)
+            tx.run(_SET, {"key": key, "value": value, "now": tx.now})
+    return bool(rows)
+
+
+def list_dead_letters(
+    reader: Registry | Reader | Transaction, *, table_id: int | None = None, open_only: bool = False, limit: int = 100
+) -> list[DeadLetter]:
+    """Newest first."""
+    rows = reader.query(_LETTERS, {"table_id": table_id, "open_only": int(open_only), "limit": limit})
+    return [_letter(row) for row in rows]
+
+
+def list_purgeable(reader: Registry | Reader | Transaction, *, cap: int) -> list[int]:
+    """Tables whose journal holds changes that nobody needs, or a laggard that may hold them no longer."""
+    seqs: dict[int, list[int]] = {}
+    for (_, table_id), cursor in read_cursors(reader).items():
+        seqs.setdefault(table_id, []).append(-1 if cursor.needs_refresh else cursor.seq)
+    found = []
+    for table_id, last, purged in reader.query("SELECT table_id, last_seq, purged_seq FROM table_seq WHERE last_seq > purged_seq"):
+        known = seqs.get(table_id, [])
+        holding = [seq for seq in known if seq >= 0] + [0] * (len(Component) - len(known))
+        if min(holding, default=last) > purged or last - min(holding, default=last) > cap:
+            found.append(table_id)
+    return found
+
+
+def _save_positions(tx: Transaction, positions: Sequence[Position]) -> dict[LaneKey, Cursor]:
+    ids = sorted({position.table_id for position in positions})
+    ends = read_ends(tx, ids)
+    rows = [
+        (p.component.value, p.table_id, p.seq, p.epoch, int(p.needs_refresh), tx.now)
+        for p in positions
+        if p.seq <= ends.get(p.table_id, -1)  # a component that claims to know the future is not believed
+    ]
+    holder = "?" if tx.dialect == "sqlite" else "%s"
+    values = f"INSERT INTO subscriber_cursor ({', '.join(_COLUMNS)}) VALUES ({', '.join([holder] * len(_COLUMNS))})"
+    if rows:
+        tx.run_many(values + _ADVANCE, rows)
+    found = {(Component(row[0]), row[1]): _cursor(row) for row in tx.query(f"{_ALL} WHERE table_id IN (:ids*)", {"ids": ids})}
+    refused = {}
+    for p in positions:
+        stored = found.get((p.component, p.table_id)) or Cursor(component=p.component, seq=0, epoch=p.epoch, needs_refresh=True)
+        if (stored.seq, stored.epoch, stored.needs_refresh) != (p.seq, p.epoch, p.needs_refresh):
+            refused[p.component, p.table_id] = stored
+    return refused
+
+
+def _add_drops(tx: Transaction, drops: Sequence[Drop]) -> None:
+    if drops:
+        columns = ("component", "table_id", "seq", "attempts", "error", "at")
+        tx.insert("dead_letter", columns, [(d.component.value, d.table_id, d.seq, d.attempts, d.error, tx.now) for d in drops])
+    for drop in drops:
+        if drop.parked:
+            value = json.dumps({"error": drop.error, "retry": False, "seq": drop.seq}, sort_keys=True)
+            tx.run(_SET, {"key": _key(drop.component, drop.table_id), "value": value, "now": tx.now})
+            tx.run(_DEGRADE, {"table_id": drop.table_id, "now": tx.touch(tx.tables[drop.table_id])})
+
+
+def _heal(tx: Transaction, component: Component, table_id: int) -> None:
+    """The table is well again when no other lane of it is parked, and no other program's commit stops it."""
+    tx.run(_RESOLVE, {"component": component.value, "table_id": table_id, "now": tx.now})
+    if tx.run("DELETE FROM astha_state WHERE key = :key", {"key": _key(component, table_id)}) == 0:
+        return
+    stopped = tx.query("SELECT 1 FROM astha_state WHERE key = :key", {"key": f"{STOPPED}{table_id}"})
+    if not stopped and not any(other == table_id for _, other in list_parked(tx)):
+        tx.run(_HEAL, {"table_id": table_id, "now": tx.touch(tx.tables[table_id])})
+
+
+def _key(component: Component, table_id: int) -> str:
+    return f"{_PARKED}{component.value}/{table_id}"
+
+
+def _lane_of(key: str) -> LaneKey:
+    _, component, table_id = key.split("/")
+    return Component(component), int(table_id)
+
+
+def _parked(stored: dict[str, Any]) -> Parked:
+    return Parked(seq=stored["seq"], error=stored["error"], retry=stored["retry"])
+
+
+def _cursor(row: tuple[Any, ...]) -> Cursor:
+    return Cursor(component=Component(row[0]), seq=row[2], epoch=row[3], needs_refresh=bool(row[4]))
+
+
+def _letter(row: tuple[Any, ...]) -> DeadLetter:
+    return DeadLetter(
+        letter_id=row[0],
+        component=Component(row[1]),
+        table_id=row[2],
+        seq=row[3],
+        attempts=row[4],
+        error=row[5],
+        at=from_micros(row[6]),
+        resolved_at=None if row[7] is None else from_micros(row[7]),
+    )

@@ -1,0 +1,151 @@
+"""What maintenance remembers: the last window of each task, and requested work. Written only under Astha's lease."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakebed.core.errors import RunNotFoundError
+from lakebed.registry.journal.leases import Lease, require_epoch
+from lakebed.registry.maintenance.runs import add_run, finish_run
+from lakebed.registry.processes import make_owner
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.transaction import Reader, Transaction
+
+_PREFIX = "schedule/"  # stored: never rename
+_JOB = "task/"  # stored, before the name of a task: never rename
+_LEAD = "lead_wanted"  # stored: never rename
+_KEPT_RUNS = 100  # of each task that ended well; failed ones stay
+_SET = """INSERT INTO astha_state (key, value, updated_at) VALUES (:key, :value, :now)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at"""
+_CUT_OFF = """UPDATE runs SET state = 'failed', result = :result, finished_at = :now
+WHERE state = 'running' AND job LIKE :prefix AND NOT id IN (:own*)"""
+_FORGET = """DELETE FROM runs WHERE job = :job AND state = 'done' AND id < (
+SELECT min(id) FROM (SELECT id FROM runs WHERE job = :job AND state = 'done' ORDER BY id DESC LIMIT :kept) AS newest)"""
+_REQUESTED = "SELECT id, job, plan, result FROM runs WHERE state = 'requested' AND job IN (:jobs*) ORDER BY id"
+_TAKE = "UPDATE runs SET state = 'running', result = :result, started_at = :now WHERE id = :id AND state = 'requested'"
+_GIVE_BACK = """UPDATE runs SET state = 'requested', started_at = NULL
+WHERE state = 'running' AND job IN (:jobs*) AND started_at IS NOT NULL AND NOT id IN (:own*)"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptWindow:
+    """The last window of a task that a run was begun for (or that it counts from), and how that ended."""
+
+    window: int
+    outcome: str
+    tries: int
+    succeeded_at: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedWork:
+    run_id: int
+    job: str
+    plan: Mapping[str, Any]
+    attempts: int  # how often it was begun before
+
+
+def find_lake_id(reader: Registry | Reader) -> str:
+    """Of the warehouse that the registry is bound to; empty before it is."""
+    rows = reader.query("SELECT value FROM registry_facts WHERE key = 'warehouse_id'")
+    return str(rows[0][0]) if rows else ""
+
+
+def read_windows(reader: Registry | Reader | Transaction) -> dict[str, KeptWindow]:
+    """By the name of the task."""
+    rows = reader.query("SELECT key, value FROM astha_state WHERE key LIKE :prefix", {"prefix": f"{_PREFIX}%"})
+    return {key.removeprefix(_PREFIX): _window(json.loads(value)) for key, value in rows}
+
+
+def set_windows(registry: Registry, lease: Lease, windows: Mapping[str, int]) -> None:
+    """From where on tasks count that never ran."""
+    with registry.write() as tx:
+        require_epoch(tx, lease)
+        for task, window in windows.items():
+            _save(tx, task, KeptWindow(window=window, outcome="done", tries=0, succeeded_at=None))
+
+
+def begin_window(registry: Registry, lease: Lease, task: str, *, window: int, tries: int, actor: str) -> int:
+    """Write down that the task runs, before it does; refused once the lease is lost. The id of its run."""
+    with registry.write() as tx:
+        require_epoch(tx, lease)
+        before = read_windows(tx).get(task)
+        succeeded_at = None if before is None else before.succeeded_at
+        _save(tx, task, KeptWindow(window=window, outcome="running", tries=tries, succeeded_at=succeeded_at))
+        return add_run(tx, _JOB + task, actor=actor, plan={"window": window, "try": tries}, process=make_owner(_JOB + task))
+
+
+def end_window(registry: Registry, task: str, run_id: int, *, failed: bool, result: dict[str, Any]) -> None:
+    """Whoever took over meanwhile has closed the run already: then nothing is changed."""
+    with registry.write() as tx:
+        try:
+            finish_run(tx, run_id, state="failed" if failed else "done", result=result)
+        except RunNotFoundError:
+            return
+        kept = read_windows(tx)[task]
+        succeeded_at = kept.succeeded_at if failed else tx.now
+        _save(tx, task, KeptWindow(window=kept.window, outcome="failed" if failed else "done", tries=kept.tries, succeeded_at=succeeded_at))
+        tx.run(_FORGET, {"job": _JOB + task, "kept": _KEPT_RUNS})
+
+
+def take_over(registry: Registry, lease: Lease, *, jobs: Sequence[str], own: Sequence[int] = ()) -> None:
+    """Runs of whoever was active before are not running any more: tasks are closed, requested work waits again."""
+    kept = [*own, 0]
+    with registry.write() as tx:
+        require_epoch(tx, lease)
+        result = json.dumps({"error": "the service ended in the middle of it"})
+        tx.run(_CUT_OFF, {"result": result, "now": tx.now, "prefix": f"{_JOB}%", "own": kept})
+        tx.run(_GIVE_BACK, {"jobs": list(jobs), "own": kept})
+
+
+def list_requested(reader: Registry | Reader, jobs: Sequence[str]) -> list[RequestedWork]:
+    """Oldest first."""
+    rows = reader.query(_REQUESTED, {"jobs": list(jobs)})
+    return [
+        RequestedWork(run_id=run_id, job=job, plan=json.loads(plan), attempts=int(json.loads(result).get("attempts", 0)))
+        for run_id, job, plan, result in rows
+    ]
+
+
+def begin_requested(registry: Registry, lease: Lease, work: RequestedWork) -> bool:
+    """Whether it is ours to carry out now."""
+    with registry.write() as tx:
+        require_epoch(tx, lease)
+        result = json.dumps({"attempts": work.attempts + 1})
+        return tx.run(_TAKE, {"id": work.run_id, "result": result, "now": tx.now}) == 1
+
+
+def end_requested(registry: Registry, run_id: int, *, failed: bool, result: dict[str, Any]) -> None:
+    with registry.write() as tx:
+        try:
+            finish_run(tx, run_id, state="failed" if failed else "done", result=result)
+        except RunNotFoundError:
+            return  # given back by whoever took over
+
+
+def ask_for_lead(registry: Registry, owner: str) -> None:
+    """A whole service asks a process that only publishes to let go of the lease."""
+    with registry.write() as tx:
+        tx.run(_SET, {"key": _LEAD, "value": owner, "now": tx.now})
+
+
+def find_asker(reader: Registry | Reader, *, within_us: int, now: int) -> str | None:
+    """Who asked for the lead lately."""
+    sql = "SELECT value FROM astha_state WHERE key = :key AND updated_at > :since"
+    rows = reader.query(sql, {"key": _LEAD, "since": now - within_us})
+    return str(rows[0][0]) if rows else None
+
+
+def _save(tx: Transaction, task: str, kept: KeptWindow) -> None:
+    value = {"window": kept.window, "outcome": kept.outcome, "tries": kept.tries, "succeeded_at": kept.succeeded_at}
+    tx.run(_SET, {"key": _PREFIX + task, "value": json.dumps(value, sort_keys=True), "now": tx.now})
+
+
+def _window(stored: dict[str, Any]) -> KeptWindow:
+    return KeptWindow(window=stored["window"], outcome=stored["outcome"], tries=stored["tries"], succeeded_at=stored.get("succeeded_at"))

@@ -1,0 +1,247 @@
+"""Retiring: unlink now, delete the file after a grace period.
+
+The partition row goes, its files are stamped and queued, in one transaction. Footers stay until the
+deletion is final: a reader that planned a partition can always load its metadata.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakebed.core.errors import AmbiguousPartitionError, InvalidValueError, PartitionNotFoundError, VictimsChangedError
+from lakebed.core.names import require_instance
+from lakebed.core.partitions import SMALL_FILE_BYTES, Slice
+from lakebed.core.times import TimeRange
+from lakebed.registry.tables.counters import Tally, add_to_counters
+from lakebed.registry.tables.expired import EXPIRED, note_expired
+from lakebed.registry.tables.groups import draw_group
+from lakebed.registry.transaction import ids_of_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
+
+    from lakebed.core.names import TableName
+    from lakebed.core.partitions import NewPartition
+    from lakebed.registry.backends.protocol import Rows
+    from lakebed.registry.transaction import LockedTable, Transaction
+
+DEFAULT_GRACE_US = 24 * 3600 * 1_000_000
+_PARTITIONS = "SELECT id, min_event_time, max_event_time FROM partitions WHERE table_id = :table_id AND id IN (:ids*)"
+_KEPT = """SELECT f.id, f.row_count FROM table_files f JOIN partitions p ON p.id = f.partition_id
+WHERE f.partition_id IN (:ids*) AND f.retired_seq IS NULL AND f.id IN (:keeping*)
+AND p.schema_hash = :schema_hash AND p.view_instance_id = :instance"""
+# Of what leaves: whole partitions, or (True) all but some files of them
+_LEAVING = {
+    False: "partition_id IN (:ids*) AND retired_seq IS NULL",
+    True: "partition_id IN (:ids*) AND retired_seq IS NULL AND NOT id IN (:keeping*)",
+}
+# Grouped by schema too, so that what depends on the version is asked once per group and not per file
+_SUMS = {
+    keeps: f"""SELECT partition_path, CASE WHEN schema_hash IN (
+  SELECT schema_hash FROM table_metadata WHERE table_id = :table_id AND standing IN ('serving', 'readable')) THEN 1 ELSE 0 END,
+sum(row_count), count(*), sum(CASE WHEN file_size < {SMALL_FILE_BYTES} THEN 1 ELSE 0 END), sum(file_size),
+sum(CASE WHEN added_group IS NOT NULL AND removed_group IS NULL THEN 1 ELSE 0 END)
+FROM table_files WHERE {leaving} GROUP BY partition_path, schema_hash"""
+    for keeps, leaving in _LEAVING.items()
+}
+_STAMP = {
+    keeps: f"""UPDATE table_files SET retired_seq = :stamp, removed_group = COALESCE(removed_group, CAST(:gone AS bigint)), modified_at = :now
+WHERE {leaving}"""
+    for keeps, leaving in _LEAVING.items()
+}
+_QUEUE = """INSERT INTO temporary_files (file_path, file_size, table_id, retired_at, expiration, reason)
+SELECT file_path, file_size, table_id, :now, :expiration, :reason FROM table_files
+WHERE partition_id IN (:ids*) AND retired_seq = :stamp ORDER BY file_path
+ON CONFLICT (file_path) DO UPDATE SET expiration =
+CASE WHEN excluded.expiration > temporary_files.expiration THEN excluded.expiration ELSE temporary_files.expiration END"""
+_DELETE = "DELETE FROM partitions WHERE id IN (:ids*)"
+_BY_KEY = """SELECT id, schema_hash FROM partitions
+WHERE scope_id IN (SELECT id FROM partition_scopes WHERE table_id = :table_id AND view_instance_id = :instance) AND begin_insert_time = :begin AND end_insert_time = :end"""
+_BY_RANGE = """SELECT id, view_instance_id, begin_insert_time, end_insert_time FROM partitions
+WHERE scope_id IN (SELECT id FROM partition_scopes WHERE table_id = :table_id) AND begin_insert_time < :end AND end_insert_time > :begin
+AND (CAST(:instance AS text) IS NULL OR view_instance_id = :instance)
+AND (CAST(:schema_hash AS text) IS NULL OR schema_hash = :schema_hash) ORDER BY begin_insert_time"""
+_EXPIRED = """SELECT id FROM partitions
+WHERE scope_id IN (SELECT id FROM partition_scopes WHERE table_id = :table_id) AND COALESCE(max_event_time, end_insert_time) < :cutoff ORDER BY begin_insert_time LIMIT :limit"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Victims:
+    """Partitions to retire as they stand under the table's lock, and what of them is kept."""
+
+    partition_ids: tuple[int, ...] = ()
+    event_range: tuple[int, int] | None = None
+    kept_ids: tuple[int, ...] = ()
+    kept_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retired:
+    """What a retirement did. Its files are scheduled for deletion, not deleted."""
+
+    partitions: int = 0
+    files: int = 0
+    group: int | None = None
+    straddles: tuple[Slice, ...] = field(default=())
+
+
+def retire_by_key(
+    tx: Transaction,
+    name: TableName,
+    *,
+    instance: str,
+    insert_range: TimeRange,
+    schema_hash: str | None = None,
+    reason: str = "retired",
+    grace_us: int = DEFAULT_GRACE_US,
+) -> Retired:
+    """Retire the one partition with exactly this key; several schemas and no hash given is ambiguous, and nothing is done."""
+    table = tx.require(name)
+    found = require_by_key(tx, table, instance=instance, insert_range=insert_range, schema_hash=schema_hash)
+    return retire_victims(tx, table, Victims(partition_ids=(found,)), reason=reason, grace_us=grace_us)
+
+
+def require_by_key(tx: Transaction, table: LockedTable, *, instance: str, insert_range: TimeRange, schema_hash: str | None) -> int:
+    """The id of the one partition with exactly this key."""
+    name = table.name
+    wanted = str(Slice(table=name, instance=require_instance(instance), insert_range=insert_range))
+    params = {"table_id": table.table_id, "instance": instance, "begin": insert_range.begin, "end": insert_range.end}
+    found = [row for row in tx.query(_BY_KEY, params) if schema_hash is None or row[1] == schema_hash]
+    if not found:
+        raise PartitionNotFoundError(wanted if schema_hash is None else f"{wanted} under schema {schema_hash}", hint=_existing(tx, table))
+    if len(found) > 1:
+        raise AmbiguousPartitionError(wanted, schema_hashes=tuple(sorted(row[1] for row in found)))
+    return int(found[0][0])
+
+
+def retire_by_ids(
+    tx: Transaction,
+    name: TableName,
+    ids: AbstractSet[int],
+    *,
+    exactly: bool = True,
+    reason: str = "retired",
+    grace_us: int = DEFAULT_GRACE_US,
+) -> Retired:
+    """Retire these partitions. `exactly`: all or nothing; otherwise those that are gone already are passed over."""
+    table = tx.require(name)
+    return retire_victims(tx, table, load_victims(tx, table, ids, exactly=exactly), reason=reason, grace_us=grace_us)
+
+
+def retire_by_range(
+    tx: Transaction,
+    name: TableName,
+    insert_range: TimeRange,
+    *,
+    instance: str | None = None,
+    schema_hash: str | None = None,
+    reason: str = "retired",
+    grace_us: int = DEFAULT_GRACE_US,
+) -> Retired:
+    """Retire every partition that lies wholly inside the range; those that only overlap it are named, not touched."""
+    table = tx.require(name)
+    params = {
+        "table_id": table.table_id,
+        "begin": insert_range.begin,
+        "end": insert_range.end,
+        "instance": instance,
+        "schema_hash": schema_hash,
+    }
+    inside: list[int] = []
+    straddles: list[Slice] = []
+    for partition_id, found_instance, begin, end in tx.query(_BY_RANGE, params):
+        found = TimeRange(begin=begin, end=end)
+        if insert_range.contains(found):
+            inside.append(partition_id)
+        else:
+            straddles.append(Slice(table=name, instance=found_instance, insert_range=found))
+    done = retire_victims(tx, table, Victims(partition_ids=tuple(inside)), reason=reason, grace_us=grace_us)
+    return Retired(partitions=done.partitions, files=done.files, group=done.group, straddles=tuple(straddles))
+
+
+def retire_expired(tx: Transaction, name: TableName, *, cutoff: int, limit: int = 1000, grace_us: int = DEFAULT_GRACE_US) -> Retired:
+    """Retire up to `limit` partitions whose last event (or, without events, whose slice) lies before `cutoff`."""
+    table = tx.require(name)
+    ids = tuple(row[0] for row in tx.query(_EXPIRED, {"table_id": table.table_id, "cutoff": cutoff, "limit": limit}))
+    return retire_victims(tx, table, Victims(partition_ids=ids), reason=EXPIRED, grace_us=grace_us)
+
+
+def load_victims(
+    tx: Transaction,
+    table: LockedTable,
+    ids: AbstractSet[int],
+    *,
+    exactly: bool,
+    keeping: AbstractSet[int] = frozenset(),
+    kept_by: NewPartition | None = None,
+) -> Victims:
+    """Refuses when a partition is gone, or when a file to keep is not there under the schema and instance of its new partition."""
+    rows = tx.query(_PARTITIONS, {"table_id": table.table_id, "ids": sorted(ids)})
+    found = {row[0] for row in rows}
+    if exactly and found != ids:
+        raise VictimsChangedError(str(table.name), missing=tuple(sorted(ids - found)))
+    kept: Rows = []
+    if keeping and kept_by is not None:
+        params = {"ids": sorted(found), "keeping": sorted(keeping), "schema_hash": kept_by.schema_hash, "instance": kept_by.instance}
+        kept = tx.query(_KEPT, params)
+    if len(kept) != len(keeping):
+        gone = keeping - {row[0] for row in kept}
+        raise VictimsChangedError(str(table.name), missing=tuple(sorted(gone)), what="files")
+    return Victims(
+        partition_ids=tuple(sorted(found)),
+        event_range=_span((row[1], row[2]) for row in rows),
+        kept_ids=tuple(sorted(keeping)),
+        kept_rows=sum(row[1] for row in kept),
+    )
+
+
+def retire_victims(
+    tx: Transaction, table: LockedTable, victims: Victims, *, reason: str, grace_us: int, group: int | None = None
+) -> Retired:
+    """Stamp, queue, delete, count. Without a `group` a new one is drawn if Iceberg may hold any of the files."""
+    if grace_us < 0:
+        message = f"{table.name}: the grace period cannot be negative"
+        raise InvalidValueError(message)
+    if not victims.partition_ids:
+        return Retired()
+    keeps = bool(victims.kept_ids)
+    params = {"ids": list(victims.partition_ids), **({"keeping": list(victims.kept_ids)} if keeps else {})}
+    sums = tx.query(_SUMS[keeps], {**params, "table_id": table.table_id})
+    if group is None and any(row[6] for row in sums):
+        group = draw_group(tx, table, "retire")
+    instant = tx.touch(table)
+    if sums:
+        tx.send(_STAMP[keeps], {**params, "stamp": table.stamp, "gone": group, "now": instant})
+        queued = {"ids": params["ids"], "stamp": table.stamp, "now": tx.now, "expiration": tx.now + grace_us, "reason": reason}
+        tx.send(_QUEUE, queued)
+    if reason == EXPIRED:
+        note_expired(tx, table.table_id, victims.partition_ids)
+    tx.send(_DELETE, {"ids": params["ids"]})
+    add_to_counters(tx, table, _tally_visible(sums))
+    return Retired(partitions=len(victims.partition_ids), files=sum(row[3] for row in sums), group=group)
+
+
+def _tally_visible(sums: Rows) -> dict[str, Tally]:
+    """What leaves the counters, per partition path: files of a version that nobody reads were never counted."""
+    tallies: dict[str, Tally] = defaultdict(Tally)
+    for path, is_visible, *counted, _ in sums:
+        if is_visible:
+            tallies[path] += -Tally(*(int(value) for value in counted))
+    return tallies
+
+
+def _span(ranges: Iterable[tuple[int | None, int | None]]) -> tuple[int, int] | None:
+    known = [(low, high) for low, high in ranges if low is not None and high is not None]
+    return (min(low for low, _ in known), max(high for _, high in known)) if known else None
+
+
+def _existing(tx: Transaction, table: LockedTable) -> str:
+    """Names the range that exists, so that the next request can be right."""
+    sql = f"SELECT min(begin_insert_time), max(end_insert_time) FROM partitions WHERE {ids_of_table()}"
+    ((low, high),) = tx.query(sql, {"table_id": table.table_id})
+    if low is None:
+        return "the table has no partitions"
+    return f"its partitions lie in {TimeRange(begin=low, end=high)}"

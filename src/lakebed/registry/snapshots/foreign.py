@@ -1,0 +1,111 @@
+"""What other programs did to a table's Iceberg metadata, as every process sees it: the stop, and the refs that they keep."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakebed.core.errors import ForeignCommitError
+from lakebed.core.events import Component
+from lakebed.registry.journal.cursors import STOPPED, list_parked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakebed.core.names import TableName
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.transaction import Reader, Transaction
+
+FOREIGN = "foreign"  # the trigger of a snapshot that another program committed, stored: never rename
+_REFS = "foreign_refs/"  # stored: never rename
+_SET = """INSERT INTO astha_state (key, value, updated_at) VALUES (:key, :value, :now)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at"""
+_GET = "SELECT value FROM astha_state WHERE key = :key"
+_DROP = "DELETE FROM astha_state WHERE key = :key"
+_STOPS = f"SELECT key, value FROM astha_state WHERE key LIKE '{STOPPED}%'"
+_DEGRADE = "UPDATE tables SET state = 'degraded', last_modified = :now WHERE id = :id AND state = 'ok'"
+_HEAL = "UPDATE tables SET state = 'ok', last_modified = :now WHERE id = :id AND state = 'degraded'"
+_IDS = f"SELECT snapshot_id FROM table_snapshots WHERE table_id = :id AND trigger = '{FOREIGN}' AND expired_at IS NULL"
+_TABLES = f"SELECT DISTINCT table_id FROM table_snapshots WHERE trigger = '{FOREIGN}' AND expired_at IS NULL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignRefs:
+    """Branches and tags that other programs wrote, by name, and every snapshot that they keep."""
+
+    refs: Mapping[str, int] = field(default_factory=dict)
+    pinned: frozenset[int] = frozenset()
+
+
+def record_stop(tx: Transaction, name: TableName, error: ForeignCommitError) -> None:
+    """The table waits for a person from now on; whoever waits for its snapshots hears why."""
+    table = tx.require(name)
+    facts = {"table": error.table, "snapshot_id": error.snapshot_id, "location": error.location, "changed": list(error.changed)}
+    value = json.dumps(facts, sort_keys=True)
+    if tx.query(f"{_GET} AND value = :value", {"key": f"{STOPPED}{table.table_id}", "value": value}):
+        return
+    tx.run(_SET, {"key": f"{STOPPED}{table.table_id}", "value": value, "now": tx.now})
+    tx.run(_DEGRADE, {"id": table.table_id, "now": tx.touch(table)})
+
+
+def clear_stop(tx: Transaction, name: TableName) -> None:
+    """The updater may go on. The table is well again unless another component waits for a person."""
+    table = tx.require(name)
+    if not tx.run(_DROP, {"key": f"{STOPPED}{table.table_id}"}):
+        return
+    others = (key for key in list_parked(tx) if key[0] is not Component.ICEBERG_UPDATER)
+    if not any(table_id == table.table_id for _, table_id in others):
+        tx.run(_HEAL, {"id": table.table_id, "now": tx.touch(table)})
+
+
+def find_stop(reader: Registry | Reader | Transaction, table_id: int) -> ForeignCommitError | None:
+    rows = reader.query(_GET, {"key": f"{STOPPED}{table_id}"})
+    return _stop(rows[0][0]) if rows else None
+
+
+def list_stops(reader: Registry | Reader | Transaction) -> dict[int, ForeignCommitError]:
+    """By table."""
+    return {int(key.removeprefix(STOPPED)): _stop(value) for key, value in reader.query(_STOPS)}
+
+
+def require_not_stopped(reader: Registry | Reader | Transaction, table_id: int) -> None:
+    """Raises what stopped the table's updater: nothing that waits for it can come."""
+    if (stop := find_stop(reader, table_id)) is not None:
+        raise stop
+
+
+def note_refs(tx: Transaction, table_id: int, found: ForeignRefs) -> None:
+    """Remember which snapshots other programs' refs keep; nothing is written when that is known."""
+    if found == read_refs(tx, table_id):
+        return
+    key = f"{_REFS}{table_id}"
+    if not found.refs:
+        tx.run(_DROP, {"key": key})
+        return
+    value = json.dumps({"refs": dict(found.refs), "pinned": sorted(found.pinned)}, sort_keys=True)
+    tx.run(_SET, {"key": key, "value": value, "now": tx.now})
+
+
+def read_refs(reader: Registry | Reader | Transaction, table_id: int) -> ForeignRefs:
+    """As of the last commit of ours: a ref that came since is kept as well, and seen by the next one."""
+    rows = reader.query(_GET, {"key": f"{_REFS}{table_id}"})
+    if not rows:
+        return ForeignRefs()
+    stored = json.loads(rows[0][0])
+    return ForeignRefs(refs=stored["refs"], pinned=frozenset(stored["pinned"]))
+
+
+def list_foreign_ids(reader: Registry | Reader | Transaction, table_id: int) -> set[int]:
+    """The kept snapshots of a table that other programs committed."""
+    return {row[0] for row in reader.query(_IDS, {"id": table_id})}
+
+
+def list_tables_with_foreign(reader: Registry | Reader | Transaction) -> list[int]:
+    """Tables that keep a snapshot of another program, or are stopped by one that is not recorded yet."""
+    return sorted({row[0] for row in reader.query(_TABLES)} | list_stops(reader).keys())
+
+
+def _stop(value: str) -> ForeignCommitError:
+    facts = json.loads(value)
+    return ForeignCommitError(facts["table"], snapshot_id=facts["snapshot_id"], location=facts["location"], changed=tuple(facts["changed"]))

@@ -1,0 +1,44 @@
+"""What is wished of a table's Iceberg history, changed in one transaction; the change is the updater's event."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from lakebed.core.wishes import WISHES, Wishes, parse_wishes
+from lakebed.registry.snapshots.history import list_ids
+from lakebed.registry.tables.lake_tables import set_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.transaction import Reader, Transaction
+
+_PROPERTIES = "SELECT properties FROM table_metadata WHERE table_id = :id AND standing = 'serving'"
+
+
+def change_wishes(registry: Registry, table_id: int, change: Callable[[Wishes], Wishes]) -> Wishes:
+    """What is wished afterwards; nothing is written when `change` changes nothing."""
+    return registry.transact(lambda tx: change_locked(tx, table_id, change), tables=[table_id])
+
+
+def request_expiry(tx: Transaction, table_id: int, going: Iterable[int]) -> Wishes:
+    """Ask for these snapshots to expire. Earlier requests whose snapshots are gone are dropped: the list stays as long as the history."""
+    present = list_ids(tx, table_id)
+    return change_locked(tx, table_id, lambda wishes: wishes.expiring(going, present=present))
+
+
+def change_locked(tx: Transaction, table_id: int, change: Callable[[Wishes], Wishes]) -> Wishes:
+    """`change_wishes` in a transaction that has the table's lock."""
+    table = tx.tables[table_id]
+    before = parse_wishes(tx.query(_PROPERTIES, {"id": table_id})[0][0])
+    after = change(before)
+    if after != before and table.head.dropped_at is None:
+        set_properties(tx, table.name, {WISHES: after.to_property()})
+    return after
+
+
+def read_properties(reader: Registry | Reader | Transaction, table_id: int) -> str:
+    rows = reader.query(_PROPERTIES, {"id": table_id})
+    return str(rows[0][0]) if rows else json.dumps({})

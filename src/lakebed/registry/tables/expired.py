@@ -1,0 +1,47 @@
+"""Which slices of a table were retired for their age: what views made of them stays, because it could only be rebuilt smaller."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from lakebed.core.tables.windows import join_ranges
+from lakebed.core.times import TimeRange
+from lakebed.registry.transaction import ids_of_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.transaction import Reader, Transaction
+
+EXPIRED = "expired"  # the reason of such a retirement, stored: never rename
+_PREFIX = "expired/"  # stored: never rename
+_YOUNG_US = 24 * 3600 * 1_000_000  # rows that were old when they came: their slice is still being built
+_SET = """INSERT INTO astha_state (key, value, updated_at) VALUES (:key, :value, :now)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at"""
+_GOING = "SELECT view_instance_id, begin_insert_time, end_insert_time FROM partitions WHERE id IN (:ids*) AND end_insert_time <= :before"
+_STAYING = f"""SELECT begin_insert_time, end_insert_time FROM partitions
+WHERE table_id = :table_id AND {ids_of_table()} AND view_instance_id = :instance
+AND NOT id IN (:ids*) AND end_insert_time > :low AND begin_insert_time < :high"""
+
+
+def note_expired(tx: Transaction, table_id: int, ids: Sequence[int]) -> None:
+    """Remember the slices of these partitions, which are still there, in the transaction that retires them."""
+    going: dict[str, list[TimeRange]] = defaultdict(list)
+    for instance, begin, end in tx.query(_GOING, {"ids": list(ids), "before": tx.now - _YOUNG_US}):
+        going[instance].append(TimeRange(begin=begin, end=end))
+    for instance, ranges in going.items():
+        known = [*read_expired(tx, table_id, instance), *ranges]
+        params = {"table_id": table_id, "instance": instance, "ids": list(ids)}
+        rows = tx.query(_STAYING, {**params, "low": min(r.begin for r in known), "high": max(r.end for r in known)})
+        joined = join_ranges(known, apart=[TimeRange(begin=begin, end=end) for begin, end in rows])
+        value = json.dumps([[r.begin, r.end] for r in joined])
+        tx.run(_SET, {"key": f"{_PREFIX}{table_id}/{instance}", "value": value, "now": tx.now})
+
+
+def read_expired(reader: Registry | Reader | Transaction, table_id: int, instance: str) -> tuple[TimeRange, ...]:
+    """In order, without overlap; ranges between which nothing is left count as one."""
+    rows = reader.query("SELECT value FROM astha_state WHERE key = :key", {"key": f"{_PREFIX}{table_id}/{instance}"})
+    return tuple(TimeRange(begin=begin, end=end) for begin, end in json.loads(rows[0][0])) if rows else ()

@@ -1,0 +1,120 @@
+"""Groups: the numbered steps that make Iceberg a pure function of the registry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.core.errors import InvalidValueError
+from lakebed.core.rows import TableFiles, list_columns
+from lakebed.core.tables.snapshots import Trigger
+from lakebed.registry.codec import decode_row
+from lakebed.registry.journal.leases import require_epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
+
+    from lakebed.core.names import TableName
+    from lakebed.registry.journal.leases import Lease
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.transaction import LockedTable, Reader, Transaction
+
+_COLUMNS = ", ".join(f"f.{column}" for column in list_columns(TableFiles))
+PENDING = """table_id = :table_id AND added_group IS NULL AND retired_seq IS NULL AND file_type = 'parquet'
+AND schema_hash IN (SELECT schema_hash FROM table_metadata WHERE table_id = :table_id AND standing IN ('serving', 'readable'))"""
+_AT_GROUP = f"""SELECT {_COLUMNS} FROM table_files f
+WHERE f.table_id = :table_id AND f.added_group <= :g AND (f.removed_group IS NULL OR f.removed_group > :g) ORDER BY f.id"""
+# Two halves that share no row, each led by its own index: an OR of the two would read every file of every table
+_BETWEEN = f"""SELECT {_COLUMNS} FROM table_files f
+WHERE f.table_id = :table_id AND f.added_group > :low AND f.added_group <= :high AND (f.removed_group IS NULL OR f.removed_group > :high)
+UNION ALL SELECT {_COLUMNS} FROM table_files f
+WHERE f.table_id = :table_id AND f.removed_group > :low AND f.removed_group <= :high AND f.added_group <= :low
+ORDER BY id"""
+_TOUCHED = """SELECT added_group FROM table_files WHERE table_id = :table_id AND added_group > :low AND added_group <= :high
+UNION SELECT removed_group FROM table_files WHERE table_id = :table_id AND removed_group > :low AND removed_group <= :high"""
+_NOTE = "INSERT INTO table_groups (table_id, group_no, kind) VALUES (:table_id, :g, :kind)"
+_KINDS = "SELECT group_no, kind FROM table_groups WHERE table_id = :table_id AND group_no > :low AND group_no <= :high"
+REWRITES = frozenset({"compact", "merge"})  # kinds of operations that keep the rows as they are; stored: never rename
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStep:
+    """What Iceberg must add and remove to go from one group to another."""
+
+    added: tuple[TableFiles, ...]
+    removed: tuple[TableFiles, ...]
+    is_rewrite: bool = False  # every group in between only wrote the same rows again
+    trigger: str | None = None  # what made the newest of these groups; None when no record of it is left
+
+
+def draw_group(tx: Transaction, table: LockedTable, kind: str) -> int:
+    """The next group, for a change of this kind."""
+    table.last_group += 1
+    note_kind(tx, table, table.last_group, kind)
+    return table.last_group
+
+
+def note_kind(tx: Transaction, table: LockedTable, group: int, kind: str) -> None:
+    """What made a group, until Iceberg has it: the kind of a change, or the trigger that sealed what was pending."""
+    tx.send(_NOTE, {"table_id": table.table_id, "g": group, "kind": kind})
+
+
+def seal(tx: Transaction, name: TableName, *, trigger: Trigger = Trigger.EVERY_INSERT) -> int | None:
+    """Give the pending files the next group; None, and nothing changed, when none is pending."""
+    table = tx.require(name)
+    params = {"table_id": table.table_id}
+    if not tx.query(f"SELECT 1 FROM table_files WHERE {PENDING} LIMIT 1", params):
+        return None
+    draw_group(tx, table, trigger.recorded)
+    instant = tx.touch(table)
+    tx.send(
+        f"UPDATE table_files SET added_group = :g, modified_at = :now WHERE {PENDING}", {**params, "g": table.last_group, "now": instant}
+    )
+    tx.send(
+        "UPDATE tables SET last_group = :g, last_modified = :now WHERE id = :table_id", {**params, "g": table.last_group, "now": instant}
+    )
+    return table.last_group
+
+
+def list_files_at_group(reader: Registry | Reader | Transaction, table_id: int, group: int) -> list[TableFiles]:
+    """Exactly what Iceberg holds at `group`."""
+    return [decode_row(TableFiles, row) for row in reader.query(_AT_GROUP, {"table_id": table_id, "g": group})]
+
+
+def plan_step(reader: Registry | Reader | Transaction, table_id: int, *, since: int, until: int) -> GroupStep:
+    """The difference between two groups; a file that came and went in between is in neither."""
+    if since > until:
+        message = f"group {since} lies after {until}"
+        raise InvalidValueError(message)
+    params = {"table_id": table_id, "low": since, "high": until}
+    rows = [decode_row(TableFiles, row) for row in reader.query(_BETWEEN, params)]
+    kinds: dict[int, str] = dict(reader.query(_KINDS, params))
+    return GroupStep(
+        is_rewrite=_are_rewrites(kinds, {row[0] for row in reader.query(_TOUCHED, params)}),
+        trigger=kinds[max(kinds)] if kinds else None,
+        added=tuple(f for f in rows if f.added_group is not None and f.added_group > since),
+        removed=tuple(f for f in rows if f.added_group is not None and f.added_group <= since),
+    )
+
+
+def _are_rewrites(kinds: Mapping[int, str], touched: AbstractSet[int]) -> bool:
+    """A file that came and went in between may have brought rows, so all groups that hold a file count, not only those of the difference."""
+    rewrites = {group for group, kind in kinds.items() if kind in REWRITES}
+    return bool(rewrites) and rewrites >= touched
+
+
+def set_committed_group(tx: Transaction, name: TableName, group: int, *, snapshot_id: int, lease: Lease | None = None) -> None:
+    """Record that Iceberg reached `group`; never goes back, and only the holder of the lease may say so."""
+    if lease is not None:
+        require_epoch(tx, lease)
+    table = tx.require(name)
+    if group > table.last_group:
+        message = f"{name}: group {group} was never drawn, the last one is {table.last_group}"
+        raise InvalidValueError(message)
+    tx.send("DELETE FROM table_groups WHERE table_id = :id AND group_no <= :g", {"id": table.table_id, "g": group})
+    if group >= table.head.committed_group:
+        tx.run(
+            "UPDATE tables SET committed_group = :g, current_snapshot_id = :s, last_modified = :now WHERE id = :id",
+            {"g": group, "s": snapshot_id, "now": tx.touch(table), "id": table.table_id},
+        )

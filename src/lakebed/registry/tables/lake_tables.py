@@ -1,0 +1,396 @@
+"""Lake tables: create, evolve, look up, drop."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from lakebed.core.errors import InvalidValueError, SchemaRefusedError, TableExistsError
+from lakebed.core.names import TableName
+from lakebed.core.rows import TableMetadata, Tables, list_columns
+from lakebed.core.schema.altering import list_needed, require_settings
+from lakebed.core.schema.column_names import require_clear_names
+from lakebed.core.schema.schema import Schema, hash_schema, list_obstacles
+from lakebed.core.schema.types import Primitive
+from lakebed.core.suggestions import require_options
+from lakebed.core.tables.settings import DEFINITION, INDEXED, read_free_properties
+from lakebed.registry.codec import decode_row
+from lakebed.registry.tables.counters import recount
+from lakebed.registry.tables.groups import draw_group
+from lakebed.registry.tables.names import find_named, missing_table, require_free_name
+from lakebed.registry.tables.serving import record_serving
+from lakebed.registry.transaction import ID_BITS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.transaction import LockedTable, Reader, Transaction
+
+MAX_INDEXED = 8  # slots of the range index per table; part of stored ids: never change
+READABLE = ("serving", "readable")
+_FIXED_PROPERTIES = frozenset({INDEXED, DEFINITION})
+_INDEXABLE = frozenset({"int", "long", "float", "double", "date", "timestamp", "timestamptz"})
+_TIMES = frozenset({"timestamp", "timestamptz", "date", "long"})
+_LEAVE = """UPDATE table_files SET removed_group = :g, modified_at = :now
+WHERE table_id = :table_id AND added_group IS NOT NULL AND removed_group IS NULL AND schema_hash <> :hash"""
+_ENTER = """UPDATE table_files SET added_group = :g, modified_at = :now
+WHERE table_id = :table_id AND added_group IS NULL AND retired_seq IS NULL AND schema_hash = :hash AND file_type = 'parquet'"""
+_METADATA_COLUMNS = list_columns(TableMetadata)
+
+
+class TableOptions(TypedDict, total=False):
+    """What a user may choose of a plain table."""
+
+    event_time: str | None
+    partition_by: Sequence[str]
+    sort_by: Sequence[str]
+    index: Sequence[str]
+    properties: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSpec:
+    """What a table is to be. `index` names columns whose value ranges are indexed beside the event time."""
+
+    name: TableName
+    schema: Schema
+    kind: str = "table"
+    event_time: str | None = None
+    partition_by: tuple[str, ...] = ()
+    sort_by: tuple[str, ...] = ()
+    index: tuple[str, ...] = ()
+    definition: str = ""
+    compression: str = "zstd"
+    properties: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: TableName, schema: Schema, **options: Unpack[TableOptions]) -> TableSpec:
+        require_options("create_table", options, TableOptions.__annotations__)
+        return cls(
+            name=name,
+            schema=schema,
+            event_time=options.get("event_time"),
+            partition_by=tuple(options.get("partition_by", ())),
+            sort_by=tuple(options.get("sort_by", ())),
+            index=tuple(options.get("index", ())),
+            properties=read_free_properties(str(name), options.get("properties") or {}),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeTable:
+    """A table as the registry knows it, with its serving version."""
+
+    row: Tables
+    metadata: TableMetadata
+    schema: Schema
+
+    @property
+    def name(self) -> TableName:
+        return TableName(self.row.database, self.row.name)
+
+    @property
+    def table_id(self) -> int:
+        return self.row.id
+
+    @property
+    def schema_hash(self) -> str:
+        return self.metadata.schema_hash
+
+    @property
+    def indexed(self) -> tuple[int, ...]:
+        """Field ids in the order of their range-index slots; the event time first."""
+        return tuple(json.loads(self.metadata.properties).get("indexed", ()))
+
+
+def read_indexed(reader: Reader | Transaction, table_id: int) -> tuple[int, ...]:
+    """Field ids in the order of their range-index slots: fixed when the table is made, so a process may remember them."""
+    known = reader.indexed_fields.get(table_id)
+    if known is None:
+        rows = reader.query("SELECT properties FROM table_metadata WHERE table_id = :id AND standing = 'serving'", {"id": table_id})
+        known = tuple(json.loads(rows[0][0]).get("indexed", ())) if rows else ()
+        reader.indexed_fields[table_id] = known
+    return known
+
+
+def create_table(registry: Registry, spec: TableSpec) -> LakeTable:
+    """Create the table, or refuse when the name is taken in any case; its first journal entries are numbered from 1."""
+    require_clear_names(spec.schema)
+    require_settings(spec.schema, partition_by=spec.partition_by, sort_by=spec.sort_by)
+    event_time, indexed = _find_event_time(spec), _indexed_fields(spec)
+    registry.forget_table(spec.name)  # another process may have dropped it
+    try:
+        with registry.write() as tx:
+            require_free_name(tx, spec.name)
+            add_table(tx, spec, event_time=event_time, indexed=indexed)
+    except TableExistsError as exc:
+        if exc.found is not None:
+            raise
+        raise TableExistsError(str(spec.name)) from exc  # by a program that does not look first: the constraint does not tell the name
+    return require_table(registry, spec.name)
+
+
+def add_table(tx: Transaction, spec: TableSpec, *, event_time: int | None = None, indexed: Sequence[int] = ()) -> int:
+    """The rows of a new table, whatever other tables are called."""
+    table_id: int = tx.query("INSERT INTO table_seq (last_id) VALUES (1) RETURNING table_id")[0][0]
+    tx.created.add(table_id)
+    tx.insert(
+        "tables",
+        ("id", "database", "name", "kind", "event_time_field", "last_modified", "created_at"),
+        [(table_id, spec.name.database, spec.name.name, spec.kind, event_time, tx.now, tx.now)],
+    )
+    metadata_id = (table_id << ID_BITS) + 1
+    _insert_version(
+        tx, spec, metadata_id=metadata_id, table_id=table_id, version=1, standing="serving", indexed=list(indexed), now=tx.now
+    )  # fmt: skip
+    record_serving(tx, table_id, seq=0, version=1, group=0)
+    return table_id
+
+
+def find_table(registry: Registry, name: TableName) -> LakeTable | None:
+    with registry.read() as reader:
+        return read_table(reader, name)
+
+
+def require_table(registry: Registry, name: TableName) -> LakeTable:
+    if (table := find_table(registry, name)) is None:
+        registry.forget_table(name)
+        raise missing_table(registry, name)
+    return table
+
+
+def read_table(reader: Reader | Transaction, name: TableName) -> LakeTable | None:
+    columns = ", ".join(list_columns(Tables))
+    rows = reader.query(
+        f"SELECT {columns} FROM tables WHERE database = :database AND name = :name AND dropped_at IS NULL",
+        {"database": name.database, "name": name.name},
+    )
+    if not rows:
+        alike = find_named(reader, name)
+        return None if alike is None else read_table(reader, alike[1])
+    row = decode_row(Tables, rows[0])
+    found = reader.query(
+        f"SELECT {', '.join(_METADATA_COLUMNS)} FROM table_metadata WHERE table_id = :id AND standing = 'serving'", {"id": row.id}
+    )
+    metadata = decode_row(TableMetadata, found[0])
+    return LakeTable(row=row, metadata=metadata, schema=Schema.from_json(metadata.schema))
+
+
+def find_row(reader: Registry | Reader | Transaction, table_id: int) -> Tables | None:
+    """The table's own row, dropped or not."""
+    columns = ", ".join(list_columns(Tables))
+    rows = reader.query(f"SELECT {columns} FROM tables WHERE id = :id", {"id": table_id})
+    return decode_row(Tables, rows[0]) if rows else None
+
+
+def list_tables(registry: Registry) -> list[Tables]:
+    columns = ", ".join(list_columns(Tables))
+    rows = registry.query(f"SELECT {columns} FROM tables WHERE dropped_at IS NULL ORDER BY database, name")
+    return [decode_row(Tables, row) for row in rows]
+
+
+def list_all_tables(registry: Registry) -> list[Tables]:
+    """Dropped ones too."""
+    columns = ", ".join(list_columns(Tables))
+    return [decode_row(Tables, row) for row in registry.query(f"SELECT {columns} FROM tables ORDER BY id")]
+
+
+def list_versions(reader: Reader | Transaction, table_id: int) -> list[TableMetadata]:
+    rows = reader.query(
+        f"SELECT {', '.join(_METADATA_COLUMNS)} FROM table_metadata WHERE table_id = :id ORDER BY schema_version", {"id": table_id}
+    )
+    return [decode_row(TableMetadata, row) for row in rows]
+
+
+def evolve_schema(tx: Transaction, name: TableName, schema: Schema) -> str:
+    """Serve a plain table under a new schema that reads every readable version; the hash of the new version.
+
+    Refuses with every obstacle named: plain tables never strand a partition.
+    """
+    table = tx.require(name)
+    versions = list_versions(tx, table.table_id)
+    serving = next(v for v in versions if v.standing == "serving")
+    require_evolvable(name, schema, versions, event_time=table.head.event_time_field)
+    tx.run("UPDATE table_metadata SET standing = 'readable', updated_at = :now WHERE id = :id", {"id": serving.id, "now": tx.now})
+    return _add_version(tx, table, serving, schema, versions, standing="serving")
+
+
+def require_evolvable(name: TableName, schema: Schema, versions: Sequence[TableMetadata], *, event_time: int | None) -> None:
+    """Refuse a schema that cannot read what was written, or that lacks a column which the table's own settings name."""
+    obstacles = [
+        f"version {v.schema_version}: {o}"
+        for v in versions
+        if v.standing in READABLE
+        for o in list_obstacles(schema, Schema.from_json(v.schema))
+    ]
+    serving = next(v for v in versions if v.standing == "serving")
+    known, kept = Schema.from_json(serving.schema), {f.field_id for f in schema.fields}
+    needed = list_needed(
+        known, event_time=event_time, partition_by=json.loads(serving.partition_by), sort_by=json.loads(serving.sort_by)
+    )  # fmt: skip
+    obstacles += [f"{known.by_id[field_id].name} cannot be dropped: {why}" for field_id, why in needed.items() if field_id not in kept]
+    _require_stable_names(versions, schema, name)
+    if obstacles:
+        message = f"{name} cannot take the new schema: {'; '.join(obstacles)}"
+        raise SchemaRefusedError(message)
+
+
+def stage_version(tx: Transaction, name: TableName, schema: Schema, *, definition: str) -> str:
+    """A view set's next definition: built beside the serving one, invisible until promoted."""
+    table = tx.require(name)
+    versions = list_versions(tx, table.table_id)
+    serving = next(v for v in versions if v.standing == "serving")
+    withdraw_staged(tx, name)
+    return _add_version(tx, table, serving, schema, versions, standing="staged", definition=definition)
+
+
+def withdraw_staged(tx: Transaction, name: TableName) -> None:
+    """Give up the staged definition, if there is one; what was built for it becomes incompatible."""
+    tx.run(
+        "UPDATE table_metadata SET standing = 'incompatible', updated_at = :now WHERE table_id = :id AND standing = 'staged'",
+        {"id": tx.require(name).table_id, "now": tx.now},
+    )
+
+
+def promote_version(tx: Transaction, name: TableName, schema_hash: str) -> int:
+    """Serve the staged version from now on; the group in which files change places. Counters follow in this transaction."""
+    table = tx.require(name)
+    staged = tx.query(
+        "SELECT id, schema_version FROM table_metadata WHERE table_id = :id AND schema_hash = :hash AND standing = 'staged'",
+        {"id": table.table_id, "hash": schema_hash},
+    )
+    if not staged:
+        message = f"{name} has no staged version {schema_hash}: stage it first"
+        raise InvalidValueError(message)
+    demote = "UPDATE table_metadata SET standing = 'incompatible', updated_at = :now WHERE table_id = :id AND standing IN ('serving', 'readable')"
+    tx.run(demote, {"id": table.table_id, "now": tx.now})
+    tx.run("UPDATE table_metadata SET standing = 'serving', updated_at = :now WHERE id = :id", {"id": staged[0][0], "now": tx.now})
+    draw_group(tx, table, "promote")
+    record_serving(tx, table.table_id, seq=table.stamp, version=staged[0][1], group=table.last_group)
+    stamp = {"table_id": table.table_id, "g": table.last_group, "now": tx.touch(table), "hash": schema_hash}
+    tx.run(_LEAVE, stamp)
+    tx.run(_ENTER, stamp)
+    recount(tx, table)
+    return table.last_group
+
+
+def set_properties(tx: Transaction, name: TableName, changes: dict[str, Any]) -> None:
+    """Change settings of the serving and the staged version; a None removes one. What files were registered under cannot change."""
+    table = tx.require(name)
+    if fixed := sorted(_FIXED_PROPERTIES & changes.keys()):
+        message = f"{name}: {', '.join(fixed)} is fixed for life; create another table, or stage a new definition"
+        raise InvalidValueError(message)
+    instant = tx.touch(table)
+    of_table = "SELECT id, properties FROM table_metadata WHERE table_id = :id AND standing IN ('serving', 'staged')"
+    for metadata_id, stored in tx.query(of_table, {"id": table.table_id}):
+        kept = {key: value for key, value in {**json.loads(stored), **changes}.items() if value is not None}
+        tx.run(
+            "UPDATE table_metadata SET properties = :p, updated_at = :now, last_modified = :now WHERE id = :id",
+            {"p": json.dumps(kept, sort_keys=True), "now": instant, "id": metadata_id},
+        )
+    tx.run("UPDATE tables SET last_modified = :now WHERE id = :id", {"now": instant, "id": table.table_id})
+
+
+def drop_table(tx: Transaction, name: TableName) -> None:
+    """Hide the table; its files stay until they are retired and cleaned."""
+    table = tx.require(name)
+    tx.run(
+        "UPDATE tables SET dropped_at = :now, last_modified = :modified WHERE id = :id",
+        {"now": tx.now, "modified": tx.touch(table), "id": table.table_id},
+    )
+    tx.after_commit.append(lambda: tx.registry.forget_table(name))
+
+
+def _find_event_time(spec: TableSpec) -> int | None:
+    if not spec.event_time:
+        return None
+    field = spec.schema.require(spec.event_time)
+    if not (isinstance(field.type, Primitive) and field.type.name in _TIMES):
+        message = f"{spec.name}: the event time {spec.event_time} must be a timestamp, date or long column"
+        raise SchemaRefusedError(message)
+    return field.field_id
+
+
+def _indexed_fields(spec: TableSpec) -> list[int]:
+    names = [n for n in (spec.event_time, *spec.index) if n is not None]
+    fields = [spec.schema.require(name) for name in dict.fromkeys(names)]
+    for f in fields:
+        if not (isinstance(f.type, Primitive) and f.type.name in _INDEXABLE):
+            message = f"{spec.name}: column {f.name} cannot be indexed: only numbers, dates and timestamps have ranges"
+            raise SchemaRefusedError(message)
+    if len(fields) > MAX_INDEXED:
+        message = f"{spec.name}: at most {MAX_INDEXED} columns can be indexed, the event time included"
+        raise SchemaRefusedError(message)
+    return [f.field_id for f in fields]
+
+
+def _require_stable_names(versions: Sequence[TableMetadata], schema: Schema, name: TableName) -> None:
+    """Ids and physical names are fixed for life: a new column may not take those of a dropped one."""
+    for version in versions:
+        known = Schema.from_json(version.schema).by_id
+        for field_id, f in schema.by_id.items():
+            if field_id in known and known[field_id].physical_name != f.physical_name:
+                message = f"{name}: field {field_id} was written as {known[field_id].physical_name}, never as {f.physical_name}"
+                raise SchemaRefusedError(message)
+
+
+def _add_version(
+    tx: Transaction,
+    table: LockedTable,
+    serving: TableMetadata,
+    schema: Schema,
+    versions: list[TableMetadata],
+    *,
+    standing: str,
+    definition: str = "",
+) -> str:
+    spec = TableSpec(
+        name=table.name,
+        schema=schema,
+        kind=table.head.kind,
+        partition_by=tuple(json.loads(serving.partition_by)),
+        sort_by=tuple(json.loads(serving.sort_by)),
+        compression=serving.compression,
+        definition=definition,
+        properties=json.loads(serving.properties),
+    )
+    instant = tx.touch(table)
+    tx.run("UPDATE tables SET last_modified = :now WHERE id = :id", {"now": instant, "id": table.table_id})
+    version = max(v.schema_version for v in versions) + 1
+    if standing == "serving":
+        record_serving(tx, table.table_id, seq=table.stamp, version=version, group=table.last_group)
+    indexed = json.loads(serving.properties).get("indexed", [])
+    return _insert_version(
+        tx, spec, metadata_id=table.draw_id(), table_id=table.table_id, version=version, standing=standing, indexed=indexed, now=instant
+    )
+
+
+def _insert_version(
+    tx: Transaction, spec: TableSpec, *, metadata_id: int, table_id: int, version: int, standing: str, indexed: list[int], now: int
+) -> str:
+    schema_hash = hash_schema(spec.schema, version=version, definition=spec.definition)
+    properties = {**spec.properties, "indexed": indexed}
+    if spec.definition:
+        properties["definition"] = spec.definition
+    values = (
+        metadata_id,
+        table_id,
+        version,
+        spec.schema.to_json(),
+        schema_hash,
+        standing,
+        "filesystem",
+        "{}",
+        "parquet",
+        spec.compression,
+        json.dumps(spec.partition_by),
+        json.dumps(spec.sort_by),
+        json.dumps(properties, sort_keys=True),
+        now,
+        now,
+        now,
+    )
+    tx.insert("table_metadata", _METADATA_COLUMNS, [values])
+    return schema_hash

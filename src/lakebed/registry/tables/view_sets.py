@@ -1,0 +1,282 @@
+"""View sets in the registry: their versions, the partitions of a window, and what must still hold when a slice is published."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.core import fingerprints
+from lakebed.core.errors import DefinitionRefusedError, SourceChangedError, VictimsChangedError
+from lakebed.core.names import TableName
+from lakebed.core.schema.schema import Schema
+from lakebed.core.tables.view_sets import find_definition, merge_window_of
+from lakebed.core.tables.windows import Expired, Piece, State, covers, is_unchanged, judge, list_windows
+from lakebed.core.times import MAX_MICROS, MIN_MICROS, TimeRange
+from lakebed.registry.tables.expired import read_expired
+from lakebed.registry.tables.lake_tables import READABLE, LakeTable, list_versions, promote_version, read_table
+from lakebed.registry.tables.names import missing_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from lakebed.core.partitions import Slice
+    from lakebed.core.rows import TableMetadata
+    from lakebed.core.tables.view_sets import Definition
+    from lakebed.registry.registry import Registry
+    from lakebed.registry.transaction import Reader, Transaction
+
+ALWAYS = TimeRange(begin=MIN_MICROS, end=MAX_MICROS)
+_PIECES = """SELECT id, begin_insert_time, end_insert_time, fingerprint, schema_hash, source_data_hash, lookup_hash, num_rows,
+min_event_time, max_event_time FROM partitions
+WHERE scope_id IN (SELECT id FROM partition_scopes WHERE table_id = :table_id AND view_instance_id = :instance AND schema_hash IN (:hashes*))
+AND begin_insert_time < :end AND end_insert_time > :begin ORDER BY begin_insert_time"""
+_FINGERPRINTS = """SELECT fingerprint FROM partitions
+WHERE scope_id IN (SELECT id FROM partition_scopes WHERE table_id = :table_id AND schema_hash IN (:hashes*))"""
+_INSTANCES = "SELECT DISTINCT view_instance_id FROM partition_scopes WHERE table_id = :table_id AND schema_hash IN (:hashes*) ORDER BY 1"
+_FILES = """SELECT id, partition_id, file_path, file_size, file_type, partition_path, row_count FROM table_files
+WHERE partition_id IN (:ids*) AND retired_seq IS NULL ORDER BY id"""
+_FILE_IDS = "SELECT id FROM table_files WHERE partition_id IN (:ids*) AND retired_seq IS NULL"
+_DEFINITIONS = """SELECT t.database, t.name, m.properties FROM tables t JOIN table_metadata m ON m.table_id = t.id
+WHERE t.kind = 'view_set' AND t.dropped_at IS NULL AND m.standing IN ('serving', 'staged')"""
+_VIEW_SETS = "SELECT database, name FROM tables WHERE kind = 'view_set' AND dropped_at IS NULL ORDER BY database, name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveFile:
+    """A file of a live partition."""
+
+    file_id: int
+    partition_id: int
+    path: str
+    size_bytes: int
+    file_type: str
+    partition_path: str
+    row_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewSet:
+    """One version of a view set: `table` carries that version's schema and hash, whether it serves or is staged."""
+
+    table: LakeTable
+    definition: Definition
+
+    @property
+    def name(self) -> TableName:
+        return self.table.name
+
+    @property
+    def is_staged(self) -> bool:
+        return self.table.metadata.standing == "staged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewSetRow:
+    """A view set as administrators see it. Fresh and stale windows are counted only when asked for."""
+
+    view_set_name: str
+    definition: str
+    source: str | None
+    slice_us: int | None
+    schema_hash: str
+    staged_hash: str | None
+    partition_count: int
+    row_count: int
+    fresh: int | None
+    stale: int | None
+
+
+def require_lake_table(reader: Reader | Transaction, name: TableName) -> LakeTable:
+    if (found := read_table(reader, name)) is None:
+        raise missing_table(reader, name)
+    return found
+
+
+def read_view(reader: Reader | Transaction, name: TableName, *, staged: bool = False) -> ViewSet | None:
+    """The serving version, or the staged one; None when there is no such version. A plain table is refused."""
+    serving = require_lake_table(reader, name)
+    versions = [serving.metadata] if not staged else [v for v in list_versions(reader, serving.table_id) if v.standing == "staged"]
+    return as_view(version_of(serving, versions[0])) if versions else None
+
+
+def read_newest(reader: Reader | Transaction, name: TableName) -> ViewSet:
+    """The version to build: the staged one where there is one."""
+    found = read_view(reader, name, staged=True) or read_view(reader, name)
+    assert found is not None  # noqa: S101 - a table always has a serving version
+    return found
+
+
+def as_view(table: LakeTable) -> ViewSet:
+    definition = find_definition(table.metadata.properties)
+    if table.row.kind != "view_set" or definition is None:
+        raise DefinitionRefusedError(str(table.name), reason="it is no view set with a definition; create it with create_view_set")
+    return ViewSet(table=table, definition=definition)
+
+
+def version_of(table: LakeTable, version: TableMetadata) -> LakeTable:
+    """The table as one of its other versions sees it."""
+    return LakeTable(row=table.row, metadata=version, schema=Schema.from_json(version.schema))
+
+
+def list_all_definitions(reader: Reader | Transaction) -> list[tuple[TableName, Definition]]:
+    """The serving and the staged definition of every view set."""
+    found = ((TableName(database, name), find_definition(properties)) for database, name, properties in reader.query(_DEFINITIONS))
+    return [(name, definition) for name, definition in found if definition is not None]
+
+
+def list_definitions(reader: Reader | Transaction) -> dict[TableName, frozenset[TableName]]:
+    """What every view set reads, by its serving and its staged definition."""
+    reads: dict[TableName, set[TableName]] = defaultdict(set)
+    for name, definition in list_all_definitions(reader):
+        reads[name].update(definition.inputs)
+    return {name: frozenset(inputs) for name, inputs in reads.items()}
+
+
+def merge_window(table: LakeTable) -> int:
+    return merge_window_of(json.loads(table.metadata.properties))
+
+
+def list_visible_hashes(reader: Reader | Transaction, table_id: int) -> list[str]:
+    return [v.schema_hash for v in list_versions(reader, table_id) if v.standing in READABLE]
+
+
+def list_pieces(
+    reader: Reader | Transaction, table_id: int, *, instance: str, hashes: Sequence[str] | None = None, within: TimeRange = ALWAYS
+) -> list[Piece]:
+    """Partitions that touch the range, in its order; the visible ones unless hashes are given."""
+    chosen = list_visible_hashes(reader, table_id) if hashes is None else list(hashes)
+    params = {"table_id": table_id, "instance": instance, "hashes": chosen, "begin": within.begin, "end": within.end}
+    return [
+        Piece(
+            partition_id=r[0],
+            insert_range=TimeRange(begin=r[1], end=r[2]),
+            fingerprint=r[3],
+            schema_hash=r[4],
+            source_data_hash=r[5],
+            lookup_hash=r[6],
+            num_rows=r[7],
+            event_range=None if r[8] is None else (r[8], r[9]),
+        )
+        for r in reader.query(_PIECES, params)
+    ]
+
+
+def list_instances(reader: Reader | Transaction, table_id: int) -> list[str]:
+    """Instances that ever held a partition of a visible version."""
+    rows = reader.query(_INSTANCES, {"table_id": table_id, "hashes": list_visible_hashes(reader, table_id)})
+    return [row[0] for row in rows]
+
+
+def list_live_files(reader: Registry | Reader | Transaction, partition_ids: Iterable[int]) -> list[LiveFile]:
+    rows = reader.query(_FILES, {"ids": sorted(partition_ids)})
+    return [
+        LiveFile(file_id=r[0], partition_id=r[1], path=r[2], size_bytes=r[3], file_type=r[4], partition_path=r[5], row_count=r[6])
+        for r in rows
+    ]
+
+
+def hash_lookups(reader: Reader | Transaction, definition: Definition) -> str | None:
+    """The content of all lookups as one fingerprint; None where they are not tracked. Compacting a lookup leaves it as it is."""
+    if definition.lookups != "track":
+        return None
+    found: list[str] = []
+    for name in definition.reads:
+        table_id = require_lake_table(reader, name).table_id
+        rows = reader.query(_FINGERPRINTS, {"table_id": table_id, "hashes": list_visible_hashes(reader, table_id)})
+        found.append(fingerprints.add(row[0] for row in rows))
+    return fingerprints.add(found)
+
+
+def guard_source(wanted: Slice, *, source: LakeTable, then: Sequence[Piece], around: TimeRange) -> Callable[[Transaction], None]:
+    """Refuses to publish a slice whose source rows changed since `then`, the pieces that touched `around`.
+
+    A merge of the source does not matter, even across the window's edge, as long as it stays inside `around`.
+    """
+
+    def guard(tx: Transaction) -> None:
+        table_id = tx.require(source.name).table_id
+        now = list_pieces(tx, table_id, instance=wanted.instance, within=around)
+        if not is_unchanged(wanted.insert_range, then=then, now=now, around=around):
+            raise SourceChangedError(str(wanted), source=str(source.name))
+
+    return guard
+
+
+def guard_files(name: TableName, *, partitions: Sequence[int], files: Iterable[int]) -> Callable[[Transaction], None]:
+    """Refuses to swap partitions whose live files are not exactly `files` any more."""
+    expected = set(files)
+
+    def guard(tx: Transaction) -> None:
+        found = {row[0] for row in tx.query(_FILE_IDS, {"ids": sorted(partitions)})}
+        if found != expected:
+            raise VictimsChangedError(str(name), missing=tuple(sorted(expected ^ found)), what="files")
+
+    return guard
+
+
+def promote_when_covered(tx: Transaction, name: TableName) -> bool:
+    """Serve the staged version once it covers, for every instance, the windows that the serving one has."""
+    staged = read_view(tx, name, staged=True)
+    if staged is None:
+        return False
+    serving = require_lake_table(tx, name)
+    for instance in list_instances(tx, serving.table_id):
+        have = list_pieces(tx, serving.table_id, instance=instance, hashes=[staged.table.schema_hash])
+        if not covers(have, list_pieces(tx, serving.table_id, instance=instance)):
+            return False
+    promote_version(tx, name, staged.table.schema_hash)
+    return True
+
+
+def describe_view_sets(registry: Registry, *, count_windows: bool = False) -> list[ViewSetRow]:
+    """One row per view set. Counting windows reads the partitions of every source."""
+    with registry.read() as reader:
+        return [_describe(reader, TableName(*row), count_windows=count_windows) for row in reader.query(_VIEW_SETS)]
+
+
+def _describe(reader: Reader, name: TableName, *, count_windows: bool) -> ViewSetRow:
+    table = require_lake_table(reader, name)
+    staged = next((v.schema_hash for v in list_versions(reader, table.table_id) if v.standing == "staged"), None)
+    definition = find_definition(table.metadata.properties)
+    ((partitions,),) = reader.query(
+        "SELECT count(*) FROM partitions WHERE scope_id IN (SELECT id FROM partition_scopes WHERE table_id = :id AND schema_hash = :hash)",
+        {"id": table.table_id, "hash": table.schema_hash},
+    )
+    fresh, stale = count_states(reader, as_view(table)) if count_windows and definition is not None else (None, None)
+    return ViewSetRow(
+        view_set_name=str(name),
+        definition=definition.sql if definition is not None else str(json.loads(table.metadata.properties).get("definition", "")),
+        source=str(definition.over) if definition is not None else None,
+        slice_us=definition.slice_us if definition is not None else None,
+        schema_hash=table.schema_hash,
+        staged_hash=staged,
+        partition_count=partitions,
+        row_count=table.row.row_count,
+        fresh=fresh,
+        stale=stale,
+    )
+
+
+def find_expired(reader: Reader | Transaction, view: ViewSet, source_id: int, instance: str) -> Expired:
+    """What retention has taken from the source and from the view itself."""
+    source, own = (read_expired(reader, table_id, instance) for table_id in (source_id, view.table.table_id))
+    return Expired(source=source, view=own, is_staged=view.is_staged)
+
+
+def count_states(reader: Reader | Transaction, view: ViewSet) -> tuple[int, int]:
+    """Fresh and stale windows over every instance of the source."""
+    source = require_lake_table(reader, view.definition.over)
+    lookup_hash = hash_lookups(reader, view.definition)
+    states: list[State] = []
+    for instance in sorted({*list_instances(reader, source.table_id), *list_instances(reader, view.table.table_id)}):
+        windows = list_windows(
+            view.definition.slice_us,
+            source=list_pieces(reader, source.table_id, instance=instance),
+            view=list_pieces(reader, view.table.table_id, instance=instance, hashes=[view.table.schema_hash]),
+        )
+        expired = find_expired(reader, view, source.table_id, instance)
+        states += [judge(window, lookup_hash=lookup_hash, expired=expired) for window in windows]
+    fresh = sum(state in {State.FRESH, State.KEPT} for state in states)
+    return fresh, len(states) - fresh
