@@ -36,7 +36,7 @@ from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.core.wishes import Wishes
 from lakebed.iceberg.catalog import LakeCatalog, open_catalog
-from lakebed.iceberg.committer import Committer
+from lakebed.iceberg.commit.committer import Committer
 from lakebed.iceberg.locations import to_uri
 from lakebed.lake import Lake, connect
 from lakebed.parquet.footer.tail import read_tail

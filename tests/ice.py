@@ -19,10 +19,10 @@ from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.core.times import TimeRange
 from lakebed.iceberg.catalog import CATALOG_NAME, LakeCatalog, open_catalog
-from lakebed.iceberg.committer import Committer
+from lakebed.iceberg.commit.committer import Committer
 from lakebed.iceberg.locations import from_uri
-from lakebed.iceberg.manifest_store import ManifestStore
-from lakebed.iceberg.opening import Base, TableOpener
+from lakebed.iceberg.manifests.cache import ManifestStore
+from lakebed.iceberg.metadata.load import Base, TableOpener
 from lakebed.parquet.capture import capture
 from lakebed.parquet.schema.arrow import to_arrow
 from lakebed.registry.files.operations import Operation
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from lakebed.core.names import TableName
-    from lakebed.iceberg.manifests import Entry, Manifest
-    from lakebed.iceberg.results import Advanced
+    from lakebed.iceberg.commit.results import Advanced
+    from lakebed.iceberg.manifests.avro import Entry, Manifest
     from lakebed.lake import Lake
     from lakebed.registry.partitions.publish import Published
     from lakebed.registry.transaction import Transaction

@@ -32,7 +32,7 @@ FORKS.set_forkserver_preload(
         "lakebed.pipeline.merge",
         "lakebed.pipeline.session",
         "lakebed.registry.schema.tables",
-        "lakebed.iceberg.dropping",
+        "lakebed.iceberg.upkeep.dropping",
         "pyiceberg.table",
         "pyarrow.parquet",
         "psycopg",

@@ -92,7 +92,7 @@ def drop_table(
     registry: Registry, storage: Storage, name: str, *, dry_run: bool = True, **options: Unpack[admin.DropOptions]
 ) -> admin.Drop:  # fmt: skip
     """Hide the table from every reader and engine and retire all it holds; the name is free at once, its files go after their grace."""
-    from lakebed.iceberg.dropping import forget_table
+    from lakebed.iceberg.upkeep.dropping import forget_table
 
     done = admin.drop_table(registry, name, dry_run=dry_run, **options)
     if not dry_run:
@@ -152,7 +152,7 @@ def delete_expired_temporary_files(
 
 
 def _find_needed(registry: Registry, storage: Storage) -> Needed:
-    from lakebed.iceberg.reach import find_needed  # only an orphan in the queue brings Iceberg's library
+    from lakebed.iceberg.upkeep.reachable import find_needed  # only an orphan in the queue brings Iceberg's library
 
     return find_needed(registry, storage)
 

@@ -18,8 +18,8 @@ from lakebed.core.events import Component
 from lakebed.core.redaction import Redactor
 from lakebed.core.tasks import DEFAULT_SCHEDULE
 from lakebed.iceberg.catalog import open_catalog
-from lakebed.iceberg.committer import Committer
-from lakebed.iceberg.dropping import forget_dropped
+from lakebed.iceberg.commit.committer import Committer
+from lakebed.iceberg.upkeep.dropping import forget_dropped
 from lakebed.maintenance.leading import Leading
 from lakebed.maintenance.runner import Runner
 from lakebed.maintenance.schedule import make_schedule

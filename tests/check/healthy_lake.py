@@ -19,7 +19,7 @@ from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.core.times import TimeRange
 from lakebed.iceberg.catalog import open_catalog
-from lakebed.iceberg.committer import Committer
+from lakebed.iceberg.commit.committer import Committer
 from lakebed.registry.files.deletion_queue import claim_expired, finalize_deleted
 from lakebed.registry.files.operations import Operation, open_operation
 from lakebed.registry.journal.changes import purge_journal, read_ends, save_cursor

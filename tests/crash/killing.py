@@ -42,7 +42,7 @@ FORKS.set_forkserver_preload(
     [
         "lakebed.testing",
         "lakebed.registry.schema.tables",
-        "lakebed.iceberg.committer",
+        "lakebed.iceberg.commit.committer",
         "lakebed.iceberg.catalog",
         "lakebed.registry.migrate",
         "lakebed.compaction",

@@ -15,7 +15,7 @@ from builders import ORDERS, logical_dump, make_table, write_partition
 from lakebed import admin
 from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError, TableNotFoundError, TooManyPartitionsError
 from lakebed.iceberg.catalog import open_catalog
-from lakebed.iceberg.dropping import forget_dropped, forget_table
+from lakebed.iceberg.upkeep.dropping import forget_dropped, forget_table
 from lakebed.registry.maintenance.runs import list_runs
 
 if TYPE_CHECKING:

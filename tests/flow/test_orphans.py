@@ -13,7 +13,7 @@ import pytest
 from builders import ORDERS, arrow_rows, make_table, write_partition, writing_path
 from lakebed.core.errors import FileConflictError, InvalidValueError
 from lakebed.iceberg.catalog import open_catalog
-from lakebed.iceberg.committer import Committer
+from lakebed.iceberg.commit.committer import Committer
 from lakebed.registry.snapshots.sealing import seal_table
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from builders import ORDERS, arrow_rows, make_table, write_partition, writing_path
 from lakebed.core.errors import PathRefusedError
 from lakebed.iceberg.catalog import open_catalog
-from lakebed.iceberg.committer import Committer
+from lakebed.iceberg.commit.committer import Committer
 from lakebed.registry.journal.leases import end_reading, hold_for_reading
 from lakebed.registry.repair.journal import forget_journal
 from lakebed.registry.snapshots.sealing import seal_table

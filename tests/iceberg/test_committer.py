@@ -22,7 +22,7 @@ from lakebed.registry.tables.lake_tables import drop_table, require_table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebed.iceberg.results import Advanced
+    from lakebed.iceberg.commit.results import Advanced
 
 
 def test_a_new_table_is_an_empty_iceberg_table(ice: IceLake) -> None:

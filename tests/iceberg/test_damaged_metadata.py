@@ -17,7 +17,7 @@ from lakebed.core.errors import ForeignCommitError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lakebed.iceberg.repairing import Repair
+    from lakebed.iceberg.repair import Repair
     from lakebed.lake import Lake
 
     Damage = Callable[[dict[str, Any]], None]

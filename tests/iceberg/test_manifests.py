@@ -23,7 +23,7 @@ from lakebed.parquet.schema.arrow import to_arrow
 from lakebed.writing import register_files
 
 if TYPE_CHECKING:
-    from lakebed.iceberg.manifests import Entry
+    from lakebed.iceberg.manifests.avro import Entry
 
 WIDE = Schema(
     fields=(

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from builders import new_partition, operation
 from ice import IceLake, shop_rows, write_file
-from lakebed.iceberg.commit import DEFAULT_LIMITS, Change, MergeLimits, choose_operation, plan_manifests
-from lakebed.iceberg.committer import Committer
-from lakebed.iceberg.manifests import Manifest
+from lakebed.iceberg.commit.committer import Committer
+from lakebed.iceberg.commit.snapshot import DEFAULT_LIMITS, Change, MergeLimits, choose_operation, plan_manifests
+from lakebed.iceberg.manifests.avro import Manifest
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.writing import register_files
 

@@ -19,8 +19,8 @@ from lakebed.core.errors import InvalidValueError
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.schema.types import Field, Primitive
-from lakebed.iceberg.partitions import make_partitioning, parse_value
-from lakebed.iceberg.schemas import INSTANCE_COLUMN, INSTANCE_FIELD_ID, to_iceberg_type
+from lakebed.iceberg.types.partitions import make_partitioning, parse_value
+from lakebed.iceberg.types.schemas import INSTANCE_COLUMN, INSTANCE_FIELD_ID, to_iceberg_type
 from lakebed.storage.partition_paths import encode_partition_path
 from strategies import values_of
 

@@ -16,7 +16,7 @@ from pyiceberg.types import LongType, NestedField, TimestamptzType
 from sqlalchemy import create_engine
 
 import lakebed
-from lakebed.iceberg.private import catalog_tables, entry_schema, list_schema, start_catalog
+from lakebed.iceberg.pyiceberg_internals import catalog_tables, entry_schema, list_schema, start_catalog
 
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "ts", TimestamptzType()))
 SPEC = PartitionSpec(PartitionField(2, 1000, DayTransform(), "ts_day"))

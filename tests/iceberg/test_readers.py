@@ -18,7 +18,7 @@ from builders import ORDERS
 from ice import INT, SHOP, STRING, IceLake, duck, open_ice, shop_rows, write_file
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
-from lakebed.iceberg.schemas import INSTANCE_COLUMN
+from lakebed.iceberg.types.schemas import INSTANCE_COLUMN
 from lakebed.lake import connect
 from lakebed.writing import register_files
 

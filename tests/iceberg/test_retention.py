@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from builders import ORDERS
 from ice import ROWS, IceLake
 from lakebed.core.wishes import Wishes
-from lakebed.iceberg.metadata import MAX_LOG
-from lakebed.iceberg.sweeping import list_reachable, read_root
+from lakebed.iceberg.metadata.metadata import MAX_LOG
+from lakebed.iceberg.upkeep.unreferenced import list_reachable, read_root
 from lakebed.registry.snapshots.history import list_queued, list_snapshots
 from lakebed.registry.snapshots.requests import change_wishes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebed.iceberg.results import Advanced
+    from lakebed.iceberg.commit.results import Advanced
 
 
 def _wish(ice: IceLake, wishes: Wishes) -> Advanced | None:

@@ -13,8 +13,8 @@ from builders import ORDERS, insert_hours, promote, stage
 from ice import INT, ROWS, SHOP, STRING, IceLake, shop_rows, write_file
 from lakebed.core.schema.schema import Schema, walk
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
-from lakebed.iceberg.metadata import NAME_MAPPING
-from lakebed.iceberg.schemas import find_last_column_id, name_mapping, to_iceberg
+from lakebed.iceberg.metadata.metadata import NAME_MAPPING
+from lakebed.iceberg.types.schemas import find_last_column_id, name_mapping, to_iceberg
 from lakebed.registry.tables.lake_tables import LakeTable, list_versions, require_table
 from lakebed.writing import register_files
 from strategies import schemas

@@ -79,7 +79,7 @@ def first_rows(engine: str, lake: Lake, table: str, location: str | None, *, row
 
 
 def _read_pyiceberg(location: str, rows: int) -> list[dict[str, Any]]:
-    from lakebed.iceberg.static_reading import read_first  # noqa: PLC0415 - brings pyiceberg
+    from lakebed.iceberg.preview import read_first  # noqa: PLC0415 - brings pyiceberg
 
     return read_first(location, rows)
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.core.events import Event, RegistryTable
-    from lakebed.iceberg.committer import Committer
-    from lakebed.iceberg.results import Advanced
+    from lakebed.iceberg.commit.committer import Committer
+    from lakebed.iceberg.commit.results import Advanced
     from lakebed.registry.registry import Registry
 
 

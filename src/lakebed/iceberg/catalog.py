@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
 from lakebed.core.errors import LakebedError, LeaseLostError, OutcomeUnknownError, RegistryUnavailableError, StorageFullError
-from lakebed.iceberg.private import catalog_tables, start_catalog
+from lakebed.iceberg.pyiceberg_internals import catalog_tables, start_catalog
 from lakebed.registry.backends.private_files import create_private
 from lakebed.registry.backends.sqlite import is_full
 from lakebed.registry.backends.write_queue import FileLock

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError
 from lakebed.iceberg.locations import from_uri
-from lakebed.iceberg.manifest_store import ManifestStore
-from lakebed.iceberg.opening import TableOpener
+from lakebed.iceberg.manifests.cache import ManifestStore
+from lakebed.iceberg.metadata.load import TableOpener
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadataV2

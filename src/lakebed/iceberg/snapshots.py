@@ -14,7 +14,7 @@ from lakebed.registry.tables.lake_tables import require_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebed.iceberg.committer import Committer
+    from lakebed.iceberg.commit.committer import Committer
 
 
 def create_iceberg_snapshot(committer: Committer, database: str, table: str, files: Sequence[str]) -> int | None:

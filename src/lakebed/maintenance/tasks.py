@@ -73,7 +73,7 @@ def sweep(place: Workplace) -> Report:
 
 
 def _find_needed(place: Workplace) -> Needed:
-    from lakebed.iceberg.reach import find_needed  # noqa: PLC0415 - brings Iceberg's library
+    from lakebed.iceberg.upkeep.reachable import find_needed  # noqa: PLC0415 - brings Iceberg's library
 
     return find_needed(place.registry, place.storage)
 

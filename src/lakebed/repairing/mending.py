@@ -10,8 +10,8 @@ from lakebed.admin import DEFAULT_AGE, recover_operations, sweep_orphans
 from lakebed.admin.sweeping import give_up_newer_files
 from lakebed.core.errors import FileChangedError, InvalidValueError, LakebedError, TooManyPartitionsError
 from lakebed.core.events import Component
-from lakebed.iceberg.reach import find_needed
-from lakebed.iceberg.repairing import repair_table
+from lakebed.iceberg.repair import repair_table
+from lakebed.iceberg.upkeep.reachable import find_needed
 from lakebed.registry.repair import rows
 from lakebed.registry.repair.captures import finalize_missing
 from lakebed.registry.repair.journal import disown, drop_purged, forget_journal, lower_horizon, mark_refresh, mend_leases, reindex

@@ -13,7 +13,7 @@ from lakebed.core.errors import InvalidValueError, LakebedError
 from lakebed.core.names import TableName
 from lakebed.core.results import Rows
 from lakebed.core.suggestions import require_options
-from lakebed.iceberg.repairing import Repair, repair_table
+from lakebed.iceberg.repair import Repair, repair_table
 from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.repairing.mending import Mender
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from datetime import timedelta
 
-    from lakebed.iceberg.results import Advanced
+    from lakebed.iceberg.commit.results import Advanced
     from lakebed.registry.registry import Registry
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.storage.protocol import Storage

@@ -11,9 +11,9 @@ from lakebed.core.names import TableName
 from lakebed.core.orphans import Needed, SkippedTable
 from lakebed.iceberg.catalog import CATALOG_NAME, looking_at_catalog
 from lakebed.iceberg.locations import read_metadata_text
-from lakebed.iceberg.manifest_store import ManifestStore
-from lakebed.iceberg.metadata import COMMIT_ID, TABLE_ID, is_ours, parse_metadata
-from lakebed.iceberg.sweeping import list_data_files, list_reachable, read_root
+from lakebed.iceberg.manifests.cache import ManifestStore
+from lakebed.iceberg.metadata.metadata import COMMIT_ID, TABLE_ID, is_ours, parse_metadata
+from lakebed.iceberg.upkeep.unreferenced import list_data_files, list_reachable, read_root
 from lakebed.registry.files.known_paths import has_files, list_unregistered
 from lakebed.registry.snapshots.history import list_ids_with
 from lakebed.registry.tables.lake_tables import list_all_tables
@@ -22,7 +22,7 @@ from lakebed.storage.locations import find_paths
 if TYPE_CHECKING:
     from lakebed.core.rows import Tables
     from lakebed.iceberg.catalog import NamedPointer
-    from lakebed.iceberg.sweeping import Root
+    from lakebed.iceberg.upkeep.unreferenced import Root
     from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from lakebed.core.errors import CorruptionError, FileMissingError
 from lakebed.core.names import TableName
 from lakebed.iceberg.catalog import looking_at_catalog
-from lakebed.iceberg.opening import TableOpener
-from lakebed.iceberg.ownership import belongs
+from lakebed.iceberg.metadata.load import TableOpener
+from lakebed.iceberg.metadata.ownership import belongs
 from lakebed.registry.tables.lake_tables import find_table, list_all_tables
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from lakebed.iceberg.locations import from_uri, read_file, to_uri
-from lakebed.iceberg.manifests import decode_list, decode_manifest
+from lakebed.iceberg.manifests.avro import decode_list, decode_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from lakebed.iceberg.manifests import Entry, Manifest
+    from lakebed.iceberg.manifests.avro import Entry, Manifest
     from lakebed.storage.protocol import Storage
 
 T = TypeVar("T")

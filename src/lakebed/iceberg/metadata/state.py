@@ -11,8 +11,8 @@ from lakebed.core.names import GLOBAL_INSTANCE, TableName
 from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.wishes import parse_wishes
 from lakebed.iceberg.locations import to_uri
-from lakebed.iceberg.metadata import Wanted
-from lakebed.iceberg.schemas import parse_schema
+from lakebed.iceberg.metadata.metadata import Wanted
+from lakebed.iceberg.types.schemas import parse_schema
 from lakebed.registry.snapshots.history import find_instances, has_instances
 from lakebed.registry.tables.groups import GroupStep, list_files_at_group, plan_step
 from lakebed.registry.tables.lake_tables import find_row, list_versions

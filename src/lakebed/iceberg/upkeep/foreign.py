@@ -10,8 +10,8 @@ from pyiceberg.table.snapshots import SnapshotLogEntry
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, UNSORTED_SORT_ORDER_ID
 
 from lakebed.core.errors import InvalidValueError
-from lakebed.iceberg.metadata import COMMITTED_GROUP, FOREIGN_TAG, GROUP, TABLE_ID, make_ref, summary_of
-from lakebed.iceberg.ownership import MAIN, OWN_KEYS, WRITTEN, find_own_ancestor, is_our_snapshot, read_written
+from lakebed.iceberg.metadata.metadata import COMMITTED_GROUP, FOREIGN_TAG, GROUP, TABLE_ID, make_ref, summary_of
+from lakebed.iceberg.metadata.ownership import MAIN, OWN_KEYS, WRITTEN, find_own_ancestor, is_our_snapshot, read_written
 from lakebed.registry.queries.listing import list_files
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.writing import register_files
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from lakebed.core.names import TableName
     from lakebed.core.wishes import Wishes
-    from lakebed.iceberg.manifest_store import ManifestStore
-    from lakebed.iceberg.metadata import Wanted
+    from lakebed.iceberg.manifests.cache import ManifestStore
+    from lakebed.iceberg.metadata.metadata import Wanted
     from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 

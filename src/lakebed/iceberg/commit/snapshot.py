@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from lakebed.core.errors import IcebergDriftError
 from lakebed.core.names import GLOBAL_INSTANCE
 from lakebed.iceberg.locations import from_uri, new_uuid
-from lakebed.iceberg.manifests import DELETED, EXISTING, ManifestFormat, added_entry, describe_manifest, encode_list, with_status
-from lakebed.iceberg.metadata import COMMIT_ID, FORMAT, FORMAT_WRITTEN, GROUP, TRIGGER, UNRECORDED, make_snapshot, summary_of
-from lakebed.iceberg.schemas import INSTANCE_COLUMN
+from lakebed.iceberg.manifests.avro import DELETED, EXISTING, ManifestFormat, added_entry, describe_manifest, encode_list, with_status
+from lakebed.iceberg.metadata.metadata import COMMIT_ID, FORMAT, FORMAT_WRITTEN, GROUP, TRIGGER, UNRECORDED, make_snapshot, summary_of
+from lakebed.iceberg.types.schemas import INSTANCE_COLUMN
 from lakebed.registry.tables.serving import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadataV2
     from pyiceberg.table.snapshots import Snapshot
 
-    from lakebed.iceberg.data_files import DataFile
     from lakebed.iceberg.locations import MetadataFiles
-    from lakebed.iceberg.manifest_store import ManifestStore
-    from lakebed.iceberg.manifests import Entry, Manifest
+    from lakebed.iceberg.manifests.avro import Entry, Manifest
+    from lakebed.iceberg.manifests.cache import ManifestStore
+    from lakebed.iceberg.manifests.data_file import DataFile
 
 MOST_ADDED = 10_000  # entries in one new manifest
 

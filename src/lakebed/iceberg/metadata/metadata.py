@@ -19,8 +19,8 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from lakebed.core.errors import FileChangedError
 from lakebed.iceberg.locations import from_uri, new_uuid
-from lakebed.iceberg.partitions import Partitioning, make_partitioning
-from lakebed.iceberg.schemas import find_last_column_id, name_mapping, to_iceberg
+from lakebed.iceberg.types.partitions import Partitioning, make_partitioning
+from lakebed.iceberg.types.schemas import find_last_column_id, name_mapping, to_iceberg
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER_ID
 
-from lakebed.iceberg.metadata import COMMIT_ID, FORMAT, GROUP, TABLE_ID, is_ours, make_ref, summary_of, without_snapshots
-from lakebed.iceberg.partitions import make_partitioning
-from lakebed.iceberg.schemas import to_iceberg
+from lakebed.iceberg.metadata.metadata import COMMIT_ID, FORMAT, GROUP, TABLE_ID, is_ours, make_ref, summary_of, without_snapshots
+from lakebed.iceberg.types.partitions import make_partitioning
+from lakebed.iceberg.types.schemas import to_iceberg
 from lakebed.registry.snapshots.foreign import ForeignRefs
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
     from lakebed.core.wishes import Wishes
-    from lakebed.iceberg.metadata import Wanted
+    from lakebed.iceberg.metadata.metadata import Wanted
 
 WRITTEN = "lakebed.written"  # stored: never rename
 OWN_KEYS = "lakebed."

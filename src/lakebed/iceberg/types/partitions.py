@@ -16,7 +16,7 @@ from lakebed.core.errors import InvalidValueError
 from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.schema.types import Primitive
 from lakebed.core.times import EPOCH, MICROSECOND
-from lakebed.iceberg.schemas import INSTANCE_COLUMN, INSTANCE_FIELD_ID, INSTANCE_KIND
+from lakebed.iceberg.types.schemas import INSTANCE_COLUMN, INSTANCE_FIELD_ID, INSTANCE_KIND
 from lakebed.storage.partition_paths import decode_partition_path
 
 if TYPE_CHECKING:

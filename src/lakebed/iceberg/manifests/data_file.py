@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.progress import report_progress
-from lakebed.iceberg.bounds import lower_bound, upper_bound
 from lakebed.iceberg.locations import to_uri
+from lakebed.iceberg.types.values import lower_bound, upper_bound
 from lakebed.parquet.footer.framing import find_meta
 from lakebed.parquet.inspect import parse
 from lakebed.parquet.statistics import measure_columns, split_offsets
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakebed.core.bounds import Value
     from lakebed.core.rows import TableFiles
     from lakebed.core.schema.types import Primitive
-    from lakebed.iceberg.partitions import Partitioning
+    from lakebed.iceberg.types.partitions import Partitioning
     from lakebed.parquet.schema.match import LayoutFinder
     from lakebed.parquet.statistics import ColumnMeasure
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lakebed.iceberg.commit import Written
-    from lakebed.iceberg.opening import Base
-    from lakebed.iceberg.state import TableState
+    from lakebed.iceberg.commit.snapshot import Written
+    from lakebed.iceberg.metadata.load import Base
+    from lakebed.iceberg.metadata.state import TableState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.errors import CorruptionError, FileMissingError, ForeignCommitError, LeaseLostError
 from lakebed.iceberg.locations import MetadataFiles, parse_version, read_metadata_text, to_uri
-from lakebed.iceberg.manifest_store import BoundedCache
-from lakebed.iceberg.manifests import ManifestFormat
-from lakebed.iceberg.metadata import FORMAT_VERSION, TABLE_ID, create_metadata, find_format_version, parse_metadata, without_snapshots
-from lakebed.iceberg.ownership import belongs, complete, read_written
+from lakebed.iceberg.manifests.avro import ManifestFormat
+from lakebed.iceberg.manifests.cache import BoundedCache
+from lakebed.iceberg.metadata.metadata import (
+    FORMAT_VERSION,
+    TABLE_ID,
+    create_metadata,
+    find_format_version,
+    parse_metadata,
+    without_snapshots,
+)
+from lakebed.iceberg.metadata.ownership import belongs, complete, read_written
 from lakebed.registry.snapshots.history import list_snapshots
 
 if TYPE_CHECKING:
@@ -19,8 +26,8 @@ if TYPE_CHECKING:
 
     from lakebed.core.names import TableName
     from lakebed.iceberg.catalog import LakeCatalog
-    from lakebed.iceberg.partitions import Partitioning
-    from lakebed.iceberg.state import TableState
+    from lakebed.iceberg.metadata.state import TableState
+    from lakebed.iceberg.types.partitions import Partitioning
     from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 

@@ -22,19 +22,19 @@ from lakebed.core.errors import (
     OutcomeUnknownError,
 )
 from lakebed.core.names import TableName
-from lakebed.iceberg.commit import DEFAULT_LIMITS, Change, MergeLimits, SnapshotWriter, Written
-from lakebed.iceberg.data_files import FileWriter
-from lakebed.iceberg.foreign import adopt_files, list_added, list_old_tags, name_tag, rewind
+from lakebed.iceberg.commit.record import Settler
+from lakebed.iceberg.commit.results import Advanced, Verified, describe_commit
+from lakebed.iceberg.commit.snapshot import DEFAULT_LIMITS, Change, MergeLimits, SnapshotWriter, Written
 from lakebed.iceberg.locations import MetadataFiles, parse_version, to_uri
-from lakebed.iceberg.manifest_store import ManifestStore
-from lakebed.iceberg.metadata import UNRECORDED, add_snapshot, evolve, is_ours, read_group, succeed
-from lakebed.iceberg.opening import Base, TableOpener
-from lakebed.iceberg.ownership import complete, list_changes
-from lakebed.iceberg.partitions import make_partitioning
-from lakebed.iceberg.results import Advanced, Verified, describe_commit
-from lakebed.iceberg.settling import Settler
-from lakebed.iceberg.state import TableState, read_state, read_whole
-from lakebed.iceberg.sweeping import list_leftovers, list_reachable, read_root
+from lakebed.iceberg.manifests.cache import ManifestStore
+from lakebed.iceberg.manifests.data_file import FileWriter
+from lakebed.iceberg.metadata.load import Base, TableOpener
+from lakebed.iceberg.metadata.metadata import UNRECORDED, add_snapshot, evolve, is_ours, read_group, succeed
+from lakebed.iceberg.metadata.ownership import complete, list_changes
+from lakebed.iceberg.metadata.state import TableState, read_state, read_whole
+from lakebed.iceberg.types.partitions import make_partitioning
+from lakebed.iceberg.upkeep.foreign import adopt_files, list_added, list_old_tags, name_tag, rewind
+from lakebed.iceberg.upkeep.unreferenced import list_leftovers, list_reachable, read_root
 from lakebed.parquet.schema.match import LayoutFinder
 from lakebed.registry.files.footers import load_footers
 from lakebed.registry.journal.leases import require_epoch
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadataV2
 
     from lakebed.iceberg.catalog import LakeCatalog
-    from lakebed.iceberg.manifests import ManifestFormat
+    from lakebed.iceberg.manifests.avro import ManifestFormat
     from lakebed.registry.journal.leases import Lease
     from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage

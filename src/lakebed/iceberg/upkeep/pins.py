@@ -8,9 +8,9 @@ from lakebed.core.errors import CorruptionError, FileMissingError, PathRefusedEr
 from lakebed.core.names import TableName
 from lakebed.core.orphans import Needed
 from lakebed.iceberg.catalog import looking_at_catalog
-from lakebed.iceberg.manifest_store import ManifestStore
-from lakebed.iceberg.opening import TableOpener
-from lakebed.iceberg.ownership import is_our_snapshot
+from lakebed.iceberg.manifests.cache import ManifestStore
+from lakebed.iceberg.metadata.load import TableOpener
+from lakebed.iceberg.metadata.ownership import is_our_snapshot
 from lakebed.registry.tables.lake_tables import find_row
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import FileChangedError
 from lakebed.iceberg.locations import from_uri, read_metadata_text
-from lakebed.iceberg.metadata import COMMIT_ID
+from lakebed.iceberg.metadata.metadata import COMMIT_ID
 from lakebed.storage.locations import find_paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
-    from lakebed.iceberg.manifest_store import ManifestStore
-    from lakebed.iceberg.manifests import Manifest
+    from lakebed.iceberg.manifests.avro import Manifest
+    from lakebed.iceberg.manifests.cache import ManifestStore
     from lakebed.storage.protocol import FileFacts, Storage
 
 _STATISTICS = ("statistics", "partition-statistics")

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 
 from lakebed.core.errors import FileChangedError
-from lakebed.iceberg import bounds
 from lakebed.iceberg.locations import from_uri
-from lakebed.iceberg.private import FORMAT_VERSION, entry_schema, list_schema
+from lakebed.iceberg.pyiceberg_internals import FORMAT_VERSION, entry_schema, list_schema
+from lakebed.iceberg.types import values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema as IcebergSchema
 
     from lakebed.core.bounds import Value
-    from lakebed.iceberg.data_files import DataFile
-    from lakebed.iceberg.partitions import Partitioning
+    from lakebed.iceberg.manifests.data_file import DataFile
+    from lakebed.iceberg.types.partitions import Partitioning
 
 EXISTING, ADDED, DELETED = 0, 1, 2
 _DATA_CONTENT = 0
@@ -178,7 +178,7 @@ def _inherit(entry: Entry, manifest: Manifest) -> Entry:
         entry["snapshot_id"] = manifest.added_snapshot_id
     partition = entry["data_file"]["partition"]
     for name, value in partition.items():
-        partition[name] = bounds.to_plain(value)
+        partition[name] = values.to_plain(value)
     return entry
 
 
@@ -194,8 +194,8 @@ def _summary(kind: Any, values: Sequence[Value | None]) -> dict[str, Any]:
     return {
         "contains_null": len(known) < len(values),
         "contains_nan": False,
-        "lower_bound": bounds.encode(kind, min(known)) if known else None,
-        "upper_bound": bounds.encode(kind, max(known)) if known else None,
+        "lower_bound": values.encode(kind, min(known)) if known else None,
+        "upper_bound": values.encode(kind, max(known)) if known else None,
     }
 
 

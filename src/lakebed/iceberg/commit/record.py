@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.errors import CorruptionError, FileMissingError, PathRefusedError
 from lakebed.iceberg.locations import from_uri, to_uri
-from lakebed.iceberg.metadata import GROUP, TRIGGER, UNRECORDED, list_dropped_logs, read_group, summary_of
-from lakebed.iceberg.ownership import find_own_ancestor, find_pins, is_our_snapshot
+from lakebed.iceberg.metadata.metadata import GROUP, TRIGGER, UNRECORDED, list_dropped_logs, read_group, summary_of
+from lakebed.iceberg.metadata.ownership import find_own_ancestor, find_pins, is_our_snapshot
 from lakebed.registry.files.deletion_queue import queue_files
 from lakebed.registry.files.known_paths import list_unknown
 from lakebed.registry.journal.leases import require_epoch
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadataV2
     from pyiceberg.table.snapshots import Snapshot
 
-    from lakebed.iceberg.manifest_store import ManifestStore
-    from lakebed.iceberg.manifests import Manifest
-    from lakebed.iceberg.opening import Base
-    from lakebed.iceberg.state import TableState
+    from lakebed.iceberg.manifests.avro import Manifest
+    from lakebed.iceberg.manifests.cache import ManifestStore
+    from lakebed.iceberg.metadata.load import Base
+    from lakebed.iceberg.metadata.state import TableState
     from lakebed.registry.journal.leases import Lease
     from lakebed.registry.registry import Registry
     from lakebed.registry.snapshots.foreign import ForeignRefs

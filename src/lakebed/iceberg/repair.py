@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Literal, get_args
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.events import Component
 from lakebed.iceberg.catalog import open_catalog
-from lakebed.iceberg.committer import Committer
+from lakebed.iceberg.commit.committer import Committer
 from lakebed.registry.journal.cursors import request_retry
 
 if TYPE_CHECKING:
-    from lakebed.iceberg.results import Advanced
+    from lakebed.iceberg.commit.results import Advanced
     from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
