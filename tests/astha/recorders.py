@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lakebed.astha import Astha
-from lakebed.astha.breaker import BreakerPolicy
-from lakebed.astha.delivery import Delivery
+from lakebed.astha.circuit_breaker import BreakerPolicy
+from lakebed.astha.delivery.delivery import Delivery
+from lakebed.astha.journal_pages import Pages
 from lakebed.astha.options import AsthaOptions
-from lakebed.astha.pages import Pages
 from lakebed.astha.retry import RetryPolicy
 from lakebed.core.events import SUBSCRIPTIONS, Component
 from lakebed.registry.journal.changes import read_changes, read_ends
@@ -23,7 +23,7 @@ from lakebed.registry.journal.leases import acquire_lease
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from lakebed.astha.jobs import Job
+    from lakebed.astha.delivery.jobs import Job
     from lakebed.core.events import Event, RegistryTable
     from lakebed.core.rows import Row
     from lakebed.core.subscribers import Subscriber

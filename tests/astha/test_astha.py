@@ -27,7 +27,7 @@ from recorders import (
 
 import workers
 from builders import ORDERS, count, fake_file, make_table, publish, seal_pending
-from lakebed.astha.breaker import BreakerState
+from lakebed.astha.circuit_breaker import BreakerState
 from lakebed.core.events import SUBSCRIPTIONS, Component, RegistryTable
 from lakebed.core.names import TableName
 from lakebed.core.rows import TableFiles

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.astha.breaker import Breaker, BreakerPolicy, BreakerState
+from lakebed.astha.circuit_breaker import Breaker, BreakerPolicy, BreakerState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ import threading
 
 from recorders import UPDATER
 
-from lakebed.astha.lanes import Lane
+from lakebed.astha.delivery.lanes import Lane
 
 
 def new_lane() -> Lane:

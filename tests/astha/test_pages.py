@@ -9,7 +9,7 @@ import pytest
 from recorders import COMPACTOR, Stepper, recorders
 
 from builders import fake_file, make_table, publish, within
-from lakebed.astha.pages import Pages
+from lakebed.astha.journal_pages import Pages
 from lakebed.core.errors import JournalGapError
 from lakebed.core.events import Event
 from lakebed.core.names import TableName

@@ -9,7 +9,7 @@ import pytest
 from recorders import COMPACTOR, ORCHESTRATOR, SNAPSHOTTER, UPDATER, Recorder, recorders
 
 from lakebed.astha import Astha
-from lakebed.astha.routing import ROUTES, is_for, require_subscribers
+from lakebed.astha.event_router import ROUTES, is_for, require_subscribers
 from lakebed.core.errors import SubscriptionRefusedError
 from lakebed.core.events import SUBSCRIPTIONS, Component, RegistryTable
 

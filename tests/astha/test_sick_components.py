@@ -8,14 +8,14 @@ import pytest
 from recorders import ORCHESTRATOR, SNAPSHOTTER, UPDATER, Recorder, Stepper, fail, recorders
 
 from builders import fake_file, make_table, publish
-from lakebed.astha.breaker import BreakerState
+from lakebed.astha.circuit_breaker import BreakerState
 from lakebed.core.events import SUBSCRIPTIONS, Component
 from lakebed.core.names import TableName
 from lakebed.core.progress import report_progress
 from lakebed.registry.journal.changes import read_changes, read_ends
 
 if TYPE_CHECKING:
-    from lakebed.astha.jobs import Job
+    from lakebed.astha.delivery.jobs import Job
     from lakebed.registry.registry import Registry
     from lakebed.registry.tables.lake_tables import LakeTable
 

@@ -11,7 +11,7 @@ import pytest
 from recorders import PATIENCE_S, Stepper, await_that, recorders
 
 from builders import fake_file, make_table, publish
-from lakebed.astha.watcher import Watcher
+from lakebed.astha.registry_watcher import Watcher
 from lakebed.core.names import TableName
 from lakebed.registry.journal.changes import _ALL_ENDS, _SOME_ENDS, read_ends
 from lakebed.registry.journal.notifications import ANY_TABLE, Hint, open_hints
@@ -22,7 +22,7 @@ from lakebed.testing import SteppedBackend, Steps
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakebed.astha.delivery import Delivery
+    from lakebed.astha.delivery.delivery import Delivery
     from lakebed.registry.journal.notifications import Hints
     from lakebed.registry.tables.lake_tables import LakeTable
 

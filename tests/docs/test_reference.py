@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pages import PAGES, ROOT, list_blocks, list_commands, section
 
-from lakebed.astha.breaker import BreakerState
+from lakebed.astha.circuit_breaker import BreakerState
 from lakebed.core import errors
 from lakebed.core.events import SUBSCRIPTIONS, Event, Operation, RegistryTable
 from lakebed.core.results import list_columns

@@ -11,7 +11,7 @@ from lakebed.registry.journal.cursors import list_parked, read_standing
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from lakebed.astha.delivery import Delivery
+    from lakebed.astha.delivery.delivery import Delivery
     from lakebed.core.events import Component
     from lakebed.registry.registry import Registry
 

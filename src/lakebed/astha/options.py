@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from lakebed.astha.breaker import BreakerPolicy
+from lakebed.astha.circuit_breaker import BreakerPolicy
 from lakebed.astha.retry import RetryPolicy
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lakebed.astha.breaker import BreakerState
+    from lakebed.astha.circuit_breaker import BreakerState
     from lakebed.core.events import Component
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakebed.astha.breaker import Breaker
+from lakebed.astha.circuit_breaker import Breaker
 from lakebed.astha.status import ComponentStatus, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from lakebed.astha.lanes import Lane
-    from lakebed.astha.life import Life
+    from lakebed.astha.delivery.lanes import Lane
+    from lakebed.astha.incarnation import Life
     from lakebed.core.events import Component
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from lakebed.astha.breaker import BreakerState
+from lakebed.astha.circuit_breaker import BreakerState
 from lakebed.check.report import Severity
 from lakebed.core.errors import LakebedError
 from lakebed.core.tasks import Task

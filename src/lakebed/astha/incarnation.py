@@ -7,11 +7,11 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from lakebed.astha.crew import Crew
-from lakebed.astha.delivery import Delivery
-from lakebed.astha.monitor import Monitor
-from lakebed.astha.pages import Pages
-from lakebed.astha.watcher import Watcher
+from lakebed.astha.delivery.delivery import Delivery
+from lakebed.astha.delivery.workers import Crew
+from lakebed.astha.health_monitor import Monitor
+from lakebed.astha.journal_pages import Pages
+from lakebed.astha.registry_watcher import Watcher
 from lakebed.core.errors import TriggersChangedError, UnavailableError
 from lakebed.registry.journal.changes import purge_journal
 from lakebed.registry.journal.cursors import list_purgeable, read_standing
@@ -20,7 +20,7 @@ from lakebed.registry.open import verify_triggers
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lakebed.astha.breaker import Breaker
+    from lakebed.astha.circuit_breaker import Breaker
     from lakebed.astha.options import AsthaOptions, Time
     from lakebed.astha.status import Tally
     from lakebed.core.events import Component

@@ -14,7 +14,7 @@ from lakebed.registry.journal.notifications import open_hints
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebed.astha.delivery import Delivery
+    from lakebed.astha.delivery.delivery import Delivery
     from lakebed.registry.journal.notifications import Hint, Hints
     from lakebed.registry.registry import Registry
 

@@ -7,13 +7,13 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from lakebed.astha.breaker import BreakerState
+from lakebed.astha.circuit_breaker import BreakerState
+from lakebed.astha.delivery.lanes import describe
 from lakebed.astha.health import Health
-from lakebed.astha.lanes import describe
 
 if TYPE_CHECKING:
-    from lakebed.astha.crew import Crew
-    from lakebed.astha.delivery import Delivery
+    from lakebed.astha.delivery.delivery import Delivery
+    from lakebed.astha.delivery.workers import Crew
     from lakebed.core.events import Component
 
 logger = logging.getLogger(__name__)

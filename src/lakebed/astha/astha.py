@@ -9,9 +9,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from lakebed.astha.draining import drain_elsewhere, drain_here
-from lakebed.astha.life import Life
+from lakebed.astha.event_router import require_subscribers
+from lakebed.astha.incarnation import Life
 from lakebed.astha.options import AsthaOptions, SystemTime, Time
-from lakebed.astha.routing import require_subscribers
 from lakebed.astha.status import AsthaStatus, Tally
 from lakebed.astha.survey import survey
 from lakebed.core.errors import LakebedError, LeaseHeldError, LeaseLostError, UnavailableError

@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lakebed.astha.lanes import Lane
+    from lakebed.astha.delivery.lanes import Lane
 
 
 class Queue:

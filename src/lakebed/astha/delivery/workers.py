@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lakebed.astha.delivery import Delivery
-    from lakebed.astha.jobs import Job
+    from lakebed.astha.delivery.delivery import Delivery
+    from lakebed.astha.delivery.jobs import Job
     from lakebed.core.events import Component
 
 

@@ -8,11 +8,11 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakebed.astha.breaker import Breaker, BreakerState
-from lakebed.astha.jobs import Batch, Job, facts_of, log_failure
-from lakebed.astha.lanes import Lane
-from lakebed.astha.queues import Queue
-from lakebed.astha.routing import is_for
+from lakebed.astha.circuit_breaker import Breaker, BreakerState
+from lakebed.astha.delivery.jobs import Batch, Job, facts_of, log_failure
+from lakebed.astha.delivery.lanes import Lane
+from lakebed.astha.delivery.queues import Queue
+from lakebed.astha.event_router import is_for
 from lakebed.astha.status import Tally
 from lakebed.core.errors import InvalidValueError, JournalGapError, LakebedError, UndecodableChangeError
 from lakebed.core.progress import progress_to
@@ -20,8 +20,8 @@ from lakebed.core.progress import progress_to
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from lakebed.astha.journal_pages import Pages
     from lakebed.astha.options import AsthaOptions, Time
-    from lakebed.astha.pages import Pages
     from lakebed.core.events import Component, Event
     from lakebed.core.rows import Row
     from lakebed.core.subscribers import Subscriber

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakebed.astha.lanes import Lane, describe
+from lakebed.astha.delivery.lanes import Lane, describe
 
 if TYPE_CHECKING:
     from lakebed.registry.journal.cursors import Drop, LaneKey, Position
