@@ -19,7 +19,7 @@ from damages import DAMAGES, ORDERS_ID, Damage, Patient
 from healthy_lake import HealthyLake
 
 from lakebed.check import RULES, Severity, check
-from lakebed.check.replay import find_differences
+from lakebed.check.rules.replay import find_differences
 from lakebed.check.run import open_snapshot
 from lakebed.check.scan import Progress, Scan
 from lakebed.core.errors import InvalidValueError, StorageUnavailableError

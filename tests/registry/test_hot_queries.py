@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builders import LONG, ORDERS, fake_file, make_table, new_partition, operation, publish, within
-from lakebed.check import iceberg as check_iceberg
+from lakebed.check.rules import iceberg as check_iceberg
 from lakebed.core import bounds
 from lakebed.core.names import TableName
 from lakebed.registry.files import batches, deletion_queue, footers, operations

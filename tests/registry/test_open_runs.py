@@ -12,7 +12,7 @@ import pytest
 
 from builders import ORDERS, count, make_table
 from lakebed import admin
-from lakebed.admin.actors import write_down
+from lakebed.admin.audit import write_down
 from lakebed.core.errors import NotAllowedError, RegistryUnavailableError
 from lakebed.registry.backends.protocol import CommitUnknownError
 from lakebed.registry.maintenance.open_runs import OpenRun, close_ended_runs, keeping_run

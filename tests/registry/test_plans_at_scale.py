@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builders import DAILY, LONG, ORDERS, fake_file, make_table, make_view, new_partition, operation, publish, within
-from lakebed.check import iceberg as check_iceberg
+from lakebed.check.rules import iceberg as check_iceberg
 from lakebed.core import bounds
 from lakebed.core.files import ColumnStatistics
 from lakebed.core.names import TableName

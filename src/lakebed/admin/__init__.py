@@ -1,23 +1,15 @@
 """Administration: list, retire, clean, recover. One safe call each; nothing here prints."""
 
-from lakebed.admin.actors import list_administrators, set_administrators
-from lakebed.admin.altering import (
-    Alteration,
-    add_column,
-    alter_table,
-    drop_column,
-    make_column_optional,
-    rename_column,
-    widen_column,
-)
-from lakebed.admin.cleaning import CleanUp, delete_expired_temporary_files, recover_operations
+from lakebed.admin.audit import list_administrators, set_administrators
+from lakebed.admin.cleanup import CleanUp, delete_expired_temporary_files, recover_operations
 from lakebed.admin.dropping import Drop, DropOptions, drop_table
 from lakebed.admin.expiring import Expiry, expire_snapshots
-from lakebed.admin.histories import FileEvent, FileHistory, why
+from lakebed.admin.file_history import FileEvent, FileHistory, why
 from lakebed.admin.left_out import Forgotten, forget_left_out_files, list_left_out_files
 from lakebed.admin.lists import PartitionOptions, list_files, list_incompatible_partitions, list_partitions, list_view_sets
+from lakebed.admin.orphans import DEFAULT_AGE, Sweep, sweep_orphans
 from lakebed.admin.requests import RequestedRun, request_materialization, request_regeneration
-from lakebed.admin.retiring import (
+from lakebed.admin.retirement import (
     MAX_PARTITIONS,
     BulkOptions,
     RangeOptions,
@@ -29,8 +21,16 @@ from lakebed.admin.retiring import (
     retire_partitions,
 )
 from lakebed.admin.rollback import Rollback, roll_back_to
+from lakebed.admin.schema import (
+    Alteration,
+    add_column,
+    alter_table,
+    drop_column,
+    make_column_optional,
+    rename_column,
+    widen_column,
+)
 from lakebed.admin.snapshots import SnapshotRow, configure_table, list_snapshots, tag_snapshot, untag_snapshot
-from lakebed.admin.sweeping import DEFAULT_AGE, Sweep, sweep_orphans
 
 __all__ = [
     "DEFAULT_AGE",

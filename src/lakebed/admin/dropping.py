@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict
 
-from lakebed.admin.actors import find_actor
-from lakebed.admin.retiring import MAX_PARTITIONS
+from lakebed.admin.audit import find_actor
+from lakebed.admin.retirement import MAX_PARTITIONS
 from lakebed.core.errors import InvalidValueError, TooManyPartitionsError
 from lakebed.core.names import TableName
 from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lakebed.admin.actors import find_actor
+from lakebed.admin.audit import find_actor
 from lakebed.admin.snapshots import SnapshotRow, list_snapshots
 from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError
 from lakebed.core.names import TableName

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.admin.actors import find_actor
+from lakebed.admin.audit import find_actor
 from lakebed.admin.lists import MAX_LIMIT, find_id
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.results import Rows

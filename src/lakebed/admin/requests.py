@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.admin.actors import find_actor
+from lakebed.admin.audit import find_actor
 from lakebed.core.errors import InvalidRangeError, InvalidValueError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
 from lakebed.core.results import Rows

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from lakebed.admin.actors import find_actor
+from lakebed.admin.audit import find_actor
 from lakebed.admin.view_columns import list_broken_views
 from lakebed.core.errors import InvalidValueError, RollbackRefusedError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName

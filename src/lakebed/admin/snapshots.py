@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Unpack
 
-from lakebed.admin.actors import write_down
+from lakebed.admin.audit import write_down
 from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError, TagNotFoundError
 from lakebed.core.names import TableName, require_name
 from lakebed.core.results import Rows

@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from lakebed.admin.actors import find_actor
+from lakebed.admin.audit import find_actor
 from lakebed.adopting.places import open_place
 from lakebed.adopting.planning import plan_adoption, source_key, tell_step
 from lakebed.adopting.results import COPY, EMPTY, IN_PLACE, LINK, REFUSED, REWRITE, AdoptedFile, Adoption, AdoptRequest

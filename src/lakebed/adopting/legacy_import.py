@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakebed.admin.actors import find_actor
+from lakebed.admin.audit import find_actor
 from lakebed.adopting.legacy_files import Prepared, find_path, load_located, prepare
 from lakebed.adopting.legacy_plan import BAD_NAME, NO_SCHEMA, OUTSIDE, QUEUED, LegacyFinding, find, name_tables, plan_view_set
 from lakebed.adopting.legacy_publish import publish_batch

@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakebed.check import (
+from lakebed.check import iceberg_reach
+from lakebed.check.report import CheckReport
+from lakebed.check.rules import (
     clocks,
     database,
     files,
     footers,
     iceberg,
-    iceberg_reach,
     journal,
     operations,
     partitions,
@@ -24,8 +25,7 @@ from lakebed.check import (
     tables,
     warehouse,
 )
-from lakebed.check import pages as page_rules
-from lakebed.check.report import CheckReport
+from lakebed.check.rules import pages as page_rules
 from lakebed.check.scan import Progress, Rule, Scan
 from lakebed.core.errors import CorruptionError, InvalidValueError, LakebedError
 

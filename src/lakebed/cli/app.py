@@ -7,18 +7,18 @@ from typing import Annotated
 import typer
 
 from lakebed import __version__
-from lakebed.cli.adopting import adopt, import_legacy
-from lakebed.cli.astha import astha
-from lakebed.cli.files import files
-from lakebed.cli.partitions import partitions
-from lakebed.cli.reading import explain, read_with
-from lakebed.cli.recovery import check, doctor, repair, why
-from lakebed.cli.serving import serve
-from lakebed.cli.setup import config, demo, init, migrate, migrate_footers
-from lakebed.cli.snapshots import snapshots
-from lakebed.cli.tables import tables
-from lakebed.cli.upkeep import clean, compaction
-from lakebed.cli.views import views
+from lakebed.cli.commands.adopt import adopt, import_legacy
+from lakebed.cli.commands.astha import astha
+from lakebed.cli.commands.files import files
+from lakebed.cli.commands.partitions import partitions
+from lakebed.cli.commands.reading import explain, read_with
+from lakebed.cli.commands.recovery import check, doctor, repair, why
+from lakebed.cli.commands.serve import serve
+from lakebed.cli.commands.setup import config, demo, init, migrate, migrate_footers
+from lakebed.cli.commands.snapshots import snapshots
+from lakebed.cli.commands.tables import tables
+from lakebed.cli.commands.upkeep import clean, compaction
+from lakebed.cli.commands.views import views
 
 
 def print_version(value: bool) -> None:  # noqa: FBT001 - as typer calls it

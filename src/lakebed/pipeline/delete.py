@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from lakebed.admin import MAX_PARTITIONS
-from lakebed.admin.actors import find_actor
+from lakebed.admin.audit import find_actor
 from lakebed.core import fingerprints
 from lakebed.core.errors import InvalidValueError, RewriteMismatchError, TooManyPartitionsError
 from lakebed.core.names import TableName, require_instance

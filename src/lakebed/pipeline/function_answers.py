@@ -11,8 +11,8 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakebed import admin
-from lakebed.admin.actors import find_actor
-from lakebed.admin.retiring import metadata_plan, range_plan
+from lakebed.admin.audit import find_actor
+from lakebed.admin.retirement import metadata_plan, range_plan
 from lakebed.core.errors import InvalidValueError, PartitionNotFoundError, PartitionStraddlesError
 from lakebed.core.results import Rows, arrow_schema
 from lakebed.core.times import TimeRange, parse_time

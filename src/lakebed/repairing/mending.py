@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakebed.admin import DEFAULT_AGE, recover_operations, sweep_orphans
-from lakebed.admin.sweeping import give_up_newer_files
+from lakebed.admin.orphans import give_up_newer_files
 from lakebed.core.errors import FileChangedError, InvalidValueError, LakebedError, TooManyPartitionsError
 from lakebed.core.events import Component
 from lakebed.iceberg.repair import repair_table

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args
 
 from lakebed.admin import DEFAULT_AGE, MAX_PARTITIONS
-from lakebed.admin.actors import find_actor
+from lakebed.admin.audit import find_actor
 from lakebed.check import Severity, check
 from lakebed.core.errors import InvalidValueError, LakebedError
 from lakebed.core.names import TableName

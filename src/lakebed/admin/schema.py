@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.admin.actors import find_actor
+from lakebed.admin.audit import find_actor
 from lakebed.core.errors import InvalidValueError, SchemaRefusedError
 from lakebed.core.schema.altering import AddColumn, Change, DropColumn, MakeOptional, RenameColumn, WidenColumn, alter
 from lakebed.core.schema.schema import Schema

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
-from lakebed.check.footers import RAW_TAIL, unpack
 from lakebed.check.iceberg_reach import find_reach
 from lakebed.check.report import Severity
+from lakebed.check.rules.footers import RAW_TAIL, unpack
 from lakebed.check.scan import PAGE, Pass, Rule, in_batches
 from lakebed.check.thrift import TRAILER_BYTES, is_upgrade_of
 from lakebed.core.errors import FileMissingError, NotAFileError, PathRefusedError, StorageUnavailableError

@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakebed.check.footers import MAX_FOOTER_BYTES, RAW_TAIL, unpack
+from lakebed.check.rules.footers import MAX_FOOTER_BYTES, RAW_TAIL, unpack
 from lakebed.check.scan import Pass, Rule
 from lakebed.check.thrift import read_footer
 

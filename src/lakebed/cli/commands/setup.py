@@ -77,7 +77,7 @@ def demo(*, as_json: AsJson = False) -> None:
 
     Example: lakebed demo
     """
-    from lakebed.cli.demo import run_demo  # noqa: PLC0415 - brings pyarrow
+    from lakebed.cli.demo.demo import run_demo  # noqa: PLC0415 - brings pyarrow
 
     clean = run_demo(err() if as_json else out())
     if as_json:

@@ -1,4 +1,4 @@
-"""A service in a process of its own, for the demo to kill: `python -m lakebed.cli.demo_service URL WAREHOUSE MICROSECONDS`."""
+"""A service in a process of its own, for the demo to kill: `python -m lakebed.cli.demo.service URL WAREHOUSE MICROSECONDS`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def main(url: str, warehouse: str, micros: str) -> None:
 @contextmanager
 def running(url: str, warehouse: str, clock: FixedClock) -> Iterator[subprocess.Popen[str]]:
     """The process, once it is active; dead at the end of the block."""
-    command = [sys.executable, "-m", "lakebed.cli.demo_service", url, warehouse, str(clock())]
+    command = [sys.executable, "-m", "lakebed.cli.demo.service", url, warehouse, str(clock())]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own module and our own lake
     try:
         assert child.stdout is not None  # noqa: S101 - it was asked for

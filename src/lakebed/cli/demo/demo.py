@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Column, Table
 
-from lakebed.cli.demo_service import running
+from lakebed.cli.demo.service import running
 from lakebed.components.compactor import CompactorOptions
 from lakebed.core.errors import LakebedError
 from lakebed.testing import FixedClock, temporary_lake

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
 
-from lakebed.admin.actors import find_actor
+from lakebed.admin.audit import find_actor
 from lakebed.admin.lists import find_id
 from lakebed.core.errors import InvalidValueError, PartitionNotFoundError, PartitionStraddlesError, TooManyPartitionsError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance

@@ -8,7 +8,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from lakebed.admin.actors import find_actor
+from lakebed.admin.audit import find_actor
 from lakebed.core.errors import InvalidValueError, RegistryBehindError
 from lakebed.core.orphans import Needed, Orphan, SkippedTable
 from lakebed.core.results import Rows
