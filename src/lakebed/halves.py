@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from lakebed.adopting import Adoption, AdoptOptions, ImportOptions, LegacyImport
+    from lakebed.adopt import Adoption, AdoptOptions, ImportOptions, LegacyImport
     from lakebed.check import CheckReport
     from lakebed.core.orphans import Needed
     from lakebed.registry.partitions.publish import Published
     from lakebed.registry.registry import Registry
-    from lakebed.repairing import RepairOptions, RepairResult
+    from lakebed.repair import RepairOptions, RepairResult
     from lakebed.storage.protocol import Storage
     from lakebed.writing import RegisterOptions
 
@@ -102,23 +102,23 @@ def drop_table(
 
 def adopt(registry: Registry, storage: Storage, directory: str, table: str, **options: Unpack[AdoptOptions]) -> Adoption:
     """Make a table of a directory of Parquet, or add its files to one; run again, it adds what is new. `dry_run=True` says how."""
-    from lakebed.adopting import AdoptRequest
-    from lakebed.adopting import adopt as take
+    from lakebed.adopt import AdoptRequest
+    from lakebed.adopt import adopt as take
 
     return take(registry, storage, table, directory, AdoptRequest(**options))
 
 
 def import_legacy(registry: Registry, storage: Storage, url: str, **options: Unpack[ImportOptions]) -> LegacyImport:
     """Take over an older lake from its PostgreSQL registry; a dry run unless `dry_run=False`. Killed anywhere, a second run finishes."""
-    from lakebed.adopting import ImportRequest
-    from lakebed.adopting import import_legacy as take
+    from lakebed.adopt import ImportRequest
+    from lakebed.adopt import import_legacy as take
 
     return take(registry, storage, url, ImportRequest(**options))
 
 
 def repair(registry: Registry, storage: Storage, table: str | None = None, **options: Unpack[RepairOptions]) -> RepairResult:
     """Mend what `check` finds, as far as a program can; with `how` one Iceberg table. A preview unless `dry_run=False`."""
-    from lakebed.repairing import repair as mend
+    from lakebed.repair import repair as mend
 
     return mend(registry, storage, table, **options)
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebed.compaction import CompactionResult, Engines
-    from lakebed.compaction.planning import CompactOptions
+    from lakebed.compaction.plan import CompactOptions
     from lakebed.core.rows import Tables
     from lakebed.core.times import Clock, Time
     from lakebed.pipeline.context import Context, MetadataMode

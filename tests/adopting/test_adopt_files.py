@@ -18,7 +18,7 @@ from lakebed.testing import temporary_lake
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakebed.adopting import AdoptOptions
+    from lakebed.adopt import AdoptOptions
     from lakebed.lake import Lake
 
 

@@ -12,7 +12,7 @@ from directories import hows, put, read_all, rows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.adopting.hive_paths import infer_type, parse_value, read_path
+from lakebed.adopt.hive_paths import infer_type, parse_value, read_path
 from lakebed.core.errors import AdoptionRefusedError, InvalidValueError
 from lakebed.core.schema.types import Primitive
 from lakebed.storage.partition_paths import NULL_TEXT, encode_partition_path

@@ -14,7 +14,7 @@ from lakebed.core.errors import InvalidValueError, LakebedError, RegistryRefused
 from legacy_lakes import DAY, NEW, OLD, LegacyLake
 
 if TYPE_CHECKING:
-    from lakebed.adopting import ImportOptions, LegacyImport
+    from lakebed.adopt import ImportOptions, LegacyImport
     from lakebed.lake import Lake
 
 

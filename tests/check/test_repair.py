@@ -22,12 +22,12 @@ from lakebed.registry.journal.changes import list_cursors
 from lakebed.registry.maintenance.runs import list_runs
 from lakebed.registry.open import open_backend
 from lakebed.registry.registry import Registry
-from lakebed.repairing import Allowed, plan_repairs, repair
-from lakebed.repairing.remedies import KNOWN_RULES, WHAT, Remedy
+from lakebed.repair import Allowed, plan_repairs, repair
+from lakebed.repair.remedies import KNOWN_RULES, WHAT, Remedy
 from lakebed.testing import SteppedBackend, Steps
 
 if TYPE_CHECKING:
-    from lakebed.repairing import RepairResult
+    from lakebed.repair import RepairResult
     from lakebed.storage.protocol import Storage
 
 # The fixtures of a lake that may be hurt

@@ -22,7 +22,7 @@ from lakebed.lake import Lake
 from lakebed.monitoring.declarations import METRICS
 from lakebed.pipeline.function_answers import FUNCTIONS
 from lakebed.registry.backends import constraints
-from lakebed.repairing.remedies import DAMAGED, FOR_PEOPLE, KNOWN_RULES
+from lakebed.repair.remedies import DAMAGED, FOR_PEOPLE, KNOWN_RULES
 from lakebed.settings import load_settings
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.repair.slots import redraw_slots
 from lakebed.registry.tables.lake_tables import require_table
-from lakebed.repairing import repair
+from lakebed.repair import repair
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake

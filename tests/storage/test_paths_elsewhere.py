@@ -11,14 +11,14 @@ import lakebed
 SOURCE = Path(lakebed.__file__).parent
 # Whole modules that make no path of the warehouse, or may not ask Lakebed for one.
 ELSEWHERE = {
-    "adopting/walking.py": "names as a foreign directory has them, judged afterwards",
+    "adopt/walk.py": "names as a foreign directory has them, judged afterwards",
     "parquet/rewrite/task_writer.py": "runs on executors that have no Lakebed, below a directory that was made for it",
     "pipeline/frames.py": "patterns for Spark's reader over paths that exist",
 }
 # Text with a slash in it that is no path, or is handed to the path manager at once.
 OTHERWISE = {
     ("admin/doctor.py", "f'{home}/bin/java'"): "a program",
-    ("adopting/legacy_files.py", "f'{root}/{told}'"): "an argument of `canonical`",
+    ("legacy/files.py", "f'{root}/{told}'"): "an argument of `canonical`",
     ("check/iceberg_reach.py", "f'{path}/'"): "a prefix that paths are compared with",
     (
         "check/iceberg_reach.py",

@@ -3,8 +3,8 @@
 from lakebed.compaction.compact import CompactionResult, Control, compact
 from lakebed.compaction.damage import DamagedFile
 from lakebed.compaction.engines import Engine, Engines, LocalEngine, Order, Rewriting
-from lakebed.compaction.planning import CompactionOptions, CompactionPlan, RunPlan, plan_compaction
-from lakebed.compaction.swapping import SwappedRun, swap
+from lakebed.compaction.plan import CompactionOptions, CompactionPlan, RunPlan, plan_compaction
+from lakebed.compaction.swap import SwappedRun, swap
 
 __all__ = [
     "CompactionOptions",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.compaction.damage import DamagedFile, find_damaged
 from lakebed.compaction.engines import Engines, LocalEngine
-from lakebed.compaction.planning import CompactionOptions, CompactionPlan, RunPlan, plan_compaction
-from lakebed.compaction.swapping import SwappedRun, never, swap
+from lakebed.compaction.plan import CompactionOptions, CompactionPlan, RunPlan, plan_compaction
+from lakebed.compaction.swap import SwappedRun, never, swap
 from lakebed.core.errors import (
     ConflictError,
     CorruptionError,

@@ -15,7 +15,7 @@ from lakebed.parquet.inspect import Wanted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakebed.compaction.planning import RunPlan
+    from lakebed.compaction.plan import RunPlan
     from lakebed.registry.tables.view_sets import LiveFile
     from lakebed.storage.protocol import Storage
 

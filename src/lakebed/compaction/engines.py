@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from lakebed.compaction.planning import LOCAL_BYTES, sort_columns
+from lakebed.compaction.plan import LOCAL_BYTES, sort_columns
 from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.schema.types import Primitive
 from lakebed.parquet.rewrite.reader import RowSum, Source
@@ -17,7 +17,7 @@ from lakebed.writing import wanted_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebed.compaction.planning import RunPlan
+    from lakebed.compaction.plan import RunPlan
     from lakebed.parquet.capture import CapturedFile
     from lakebed.parquet.inspect import Wanted
     from lakebed.registry.files.operations import Operation

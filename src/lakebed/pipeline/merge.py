@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed.compaction import Engines, LocalEngine, RunPlan, SwappedRun, swap
-from lakebed.compaction.planning import read_runs
+from lakebed.compaction.plan import read_runs
 from lakebed.core.errors import InvalidValueError, LakebedError
 from lakebed.core.names import GLOBAL_INSTANCE, require_instance
 from lakebed.core.tables.compaction import TARGET_BYTES, choose_small, require_target
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from lakebed.compaction.planning import FoundRuns
+    from lakebed.compaction.plan import FoundRuns
     from lakebed.core.tables.windows import Piece
     from lakebed.pipeline.context import Context
     from lakebed.registry.tables.lake_tables import LakeTable

@@ -32,7 +32,7 @@ from lakebed.storage.paths import has_scheme
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakebed.adopting import Adoption, LegacyImport
+    from lakebed.adopt import Adoption, LegacyImport
 
 _SHOWN_FILES = 50
 _SHOWN_FINDINGS = 50

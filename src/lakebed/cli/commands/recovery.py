@@ -32,7 +32,7 @@ from lakebed.cli.terminal import (
 if TYPE_CHECKING:
     from lakebed.check import CheckReport
     from lakebed.lake import Lake
-    from lakebed.repairing import RepairOptions, RepairResult
+    from lakebed.repair import RepairOptions, RepairResult
 
 Deep = Annotated[bool, typer.Option("--deep", help="read every file whole and compare its SHA-256")]
 

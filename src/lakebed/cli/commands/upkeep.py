@@ -65,7 +65,7 @@ def plan(
 
     Example: lakebed compact plan shop.orders
     """
-    from lakebed.compaction.planning import CompactionOptions, plan_compaction  # noqa: PLC0415 - brings pyarrow
+    from lakebed.compaction.plan import CompactionOptions, plan_compaction  # noqa: PLC0415 - brings pyarrow
 
     with opened(registry, warehouse) as lake:
         asked = CompactionOptions(target_bytes=target_mib * _MIB, partition=partition, max_files=max_files, has_spark=True)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from lakebed.adopting.hive_paths import parse_value, read_path
-from lakebed.adopting.places import open_place
-from lakebed.adopting.results import COPY, EMPTY, IN_PLACE, KNOWN, LINK, REFUSED, REWRITE, TAKEN, AdoptedFile
-from lakebed.adopting.schemas import IGNORE, Columns, ids_disagree, merge_columns
-from lakebed.adopting.walking import walk_directory
+from lakebed.adopt.hive_paths import parse_value, read_path
+from lakebed.adopt.places import open_place
+from lakebed.adopt.results import COPY, EMPTY, IN_PLACE, KNOWN, LINK, REFUSED, REWRITE, TAKEN, AdoptedFile
+from lakebed.adopt.schemas import IGNORE, Columns, ids_disagree, merge_columns
+from lakebed.adopt.walk import walk_directory
 from lakebed.core.errors import InvalidValueError, LakebedError, SchemaRefusedError
 from lakebed.core.files import Verify
 from lakebed.core.schema.evolution import evolve
@@ -32,10 +32,10 @@ from lakebed.storage.partition_paths import decode_partition_path
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from lakebed.adopting.hive_paths import PathValue
-    from lakebed.adopting.results import AdoptRequest
-    from lakebed.adopting.schemas import Merged
-    from lakebed.adopting.walking import FoundFile, Walk
+    from lakebed.adopt.hive_paths import PathValue
+    from lakebed.adopt.results import AdoptRequest
+    from lakebed.adopt.schemas import Merged
+    from lakebed.adopt.walk import FoundFile, Walk
     from lakebed.core.names import TableName
     from lakebed.parquet.foreign.preflight import FileVerdict
     from lakebed.registry.registry import Registry

@@ -18,8 +18,8 @@ from lakebed.registry.repair.journal import disown, drop_purged, forget_journal,
 from lakebed.registry.repair.slots import redraw_slots
 from lakebed.registry.tables.lake_tables import list_all_tables
 from lakebed.registry.verify import restore_programs
-from lakebed.repairing.recapturing import recapture_files, reread_event_ranges
-from lakebed.repairing.remedies import Remedy, Step
+from lakebed.repair.recapture import recapture_files, reread_event_ranges
+from lakebed.repair.remedies import Remedy, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakebed.adopting.legacy_files import find_path
-from lakebed.adopting.legacy_source import open_legacy
 from lakebed.core.errors import FileMissingError, NotAFileError, PathRefusedError, RegistryRefusedError, StorageUnavailableError
+from lakebed.legacy.files import find_path
+from lakebed.legacy.source import open_legacy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
-from lakebed.adopting.legacy_plan import LegacyFinding  # noqa: TC001 - `Rows` reads the kind at run time
+from lakebed.legacy.plan import LegacyFinding  # noqa: TC001 - `Rows` reads the kind at run time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

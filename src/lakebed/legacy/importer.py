@@ -10,17 +10,17 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakebed.admin.audit import find_actor
-from lakebed.adopting.legacy_files import Prepared, find_path, load_located, prepare
-from lakebed.adopting.legacy_plan import BAD_NAME, NO_SCHEMA, OUTSIDE, QUEUED, LegacyFinding, find, name_tables, plan_view_set
-from lakebed.adopting.legacy_publish import publish_batch
-from lakebed.adopting.legacy_results import ImportedViewSet, ImportRequest, LegacyImport
-from lakebed.adopting.legacy_schemas import fit_ids
-from lakebed.adopting.legacy_source import open_legacy
-from lakebed.adopting.places import find_root, open_place
+from lakebed.adopt.places import find_root, open_place
 from lakebed.core.errors import FileMissingError, InvalidValueError, LakebedError, NotAFileError, PathRefusedError, TableExistsError
 from lakebed.core.results import Rows
 from lakebed.core.schema.schema import Schema
 from lakebed.core.tables.settings import LEGACY
+from lakebed.legacy.files import Prepared, find_path, load_located, prepare
+from lakebed.legacy.plan import BAD_NAME, NO_SCHEMA, OUTSIDE, QUEUED, LegacyFinding, find, name_tables, plan_view_set
+from lakebed.legacy.publish import publish_batch
+from lakebed.legacy.results import ImportedViewSet, ImportRequest, LegacyImport
+from lakebed.legacy.schemas import fit_ids
+from lakebed.legacy.source import open_legacy
 from lakebed.parquet.foreign.infer import Discovery
 from lakebed.parquet.foreign.sandbox import ForeignFile
 from lakebed.parquet.inspect import Wanted
@@ -33,10 +33,10 @@ from lakebed.registry.tables.lake_tables import TableSpec, create_table, find_ta
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from lakebed.adopting.legacy_files import Located
-    from lakebed.adopting.legacy_plan import PlannedPartition, VersionPlan, ViewSetPlan
-    from lakebed.adopting.legacy_source import LegacySource
     from lakebed.core.names import TableName
+    from lakebed.legacy.files import Located
+    from lakebed.legacy.plan import PlannedPartition, VersionPlan, ViewSetPlan
+    from lakebed.legacy.source import LegacySource
     from lakebed.registry.registry import Registry
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction

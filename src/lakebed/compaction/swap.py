@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakebed.compaction.engines import Engine, Rewriting
-    from lakebed.compaction.planning import RunPlan
+    from lakebed.compaction.plan import RunPlan
     from lakebed.core.times import TimeRange
     from lakebed.parquet.capture import CapturedFile
     from lakebed.registry.files.operations import Operation

@@ -17,7 +17,7 @@ from lakebed.core.times import TimeRange
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from lakebed.adopting.legacy_source import LegacyPartition
+    from lakebed.legacy.source import LegacyPartition
 
 # Kinds of findings, matched on by programs: never rename
 DUPLICATE, OVERLAP, EVENT_BOUND, BAD_ROW, BAD_NAME = "duplicate", "overlap", "one_event_bound", "bad_row", "bad_name"

@@ -20,7 +20,7 @@ from lakebed.writing import open_writing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebed.adopting.legacy_files import Prepared
+    from lakebed.legacy.files import Prepared
     from lakebed.registry.partitions.publish import Published
     from lakebed.registry.registry import Registry
     from lakebed.registry.tables.lake_tables import LakeTable

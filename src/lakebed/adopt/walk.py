@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakebed.adopting.places import find_root
+from lakebed.adopt.places import find_root
 from lakebed.storage.descriptors import name_kind
 from lakebed.storage.errors import translated
 from lakebed.storage.paths import PathManager, Warehouse, is_local

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakebed.adopting.legacy_plan import BAD_FOOTER, CHANGED_FILE, MISSING_FILE, OUTSIDE, ROWS_DIFFER, UNFIT, LegacyFinding, find
 from lakebed.core.errors import CorruptionError, FileMissingError, FooterRowsError, LakebedError, NotAFileError, PathRefusedError
 from lakebed.core.files import ChecksumKind, Footer, NewFile
+from lakebed.legacy.plan import BAD_FOOTER, CHANGED_FILE, MISSING_FILE, OUTSIDE, ROWS_DIFFER, UNFIT, LegacyFinding, find
 from lakebed.parquet.footer.framing import find_meta, normalize
 from lakebed.parquet.footer.tail import read_tail
 from lakebed.parquet.footer.upgrade import count_rows, upgrade_v1
@@ -18,9 +18,9 @@ from lakebed.parquet.foreign.sandbox import ForeignFile, inspect_isolated
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakebed.adopting.legacy_plan import PlannedPartition
-    from lakebed.adopting.legacy_source import LegacyFooter, LegacyPartition
     from lakebed.core.schema.schema import Schema
+    from lakebed.legacy.plan import PlannedPartition
+    from lakebed.legacy.source import LegacyFooter, LegacyPartition
     from lakebed.parquet.inspect import Inspection, Wanted
     from lakebed.storage.protocol import Storage
 

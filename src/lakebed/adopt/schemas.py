@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from lakebed.adopting.hive_paths import infer_type
+from lakebed.adopt.hive_paths import infer_type
 from lakebed.core.errors import SchemaRefusedError
 from lakebed.core.schema.evolution import evolve, show_type
 from lakebed.core.schema.schema import Schema, walk

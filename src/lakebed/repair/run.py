@@ -16,8 +16,8 @@ from lakebed.core.suggestions import require_options
 from lakebed.iceberg.repair import Repair, repair_table
 from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
 from lakebed.registry.tables.lake_tables import require_table
-from lakebed.repairing.mending import Mender
-from lakebed.repairing.remedies import ICEBERG, Allowed, Left, RepairPlan, Step, Tried, list_tried, plan_repairs
+from lakebed.repair.remedies import ICEBERG, Allowed, Left, RepairPlan, Step, Tried, list_tried, plan_repairs
+from lakebed.repair.steps import Mender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lakebed.admin.audit import find_actor
-from lakebed.adopting.places import open_place
-from lakebed.adopting.planning import plan_adoption, source_key, tell_step
-from lakebed.adopting.results import COPY, EMPTY, IN_PLACE, LINK, REFUSED, REWRITE, AdoptedFile, Adoption, AdoptRequest
-from lakebed.adopting.schemas import describe_columns
+from lakebed.adopt.places import open_place
+from lakebed.adopt.plan import plan_adoption, source_key, tell_step
+from lakebed.adopt.results import COPY, EMPTY, IN_PLACE, LINK, REFUSED, REWRITE, AdoptedFile, Adoption, AdoptRequest
+from lakebed.adopt.schemas import describe_columns
 from lakebed.core.errors import AdoptionRefusedError, FileConflictError, LakebedError
 from lakebed.core.results import Rows
 from lakebed.parquet.capture import capture_foreign
@@ -31,7 +31,7 @@ from lakebed.writing import open_writing, partition_of, place_file, wanted_of_fo
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from lakebed.adopting.planning import AdoptionPlan, Step, Target
+    from lakebed.adopt.plan import AdoptionPlan, Step, Target
     from lakebed.core.names import TableName
     from lakebed.parquet.capture import CapturedFile
     from lakebed.registry.registry import Registry
