@@ -167,7 +167,7 @@ def compact_ours(place: Path, *, with_spark: bool = False) -> dict[str, float]:
             register(lake, list_inputs(place))
             engines = Engines(local=LocalEngine(storage=lake.storage))
             if with_spark:
-                from lakebed.pipeline.rewrite import SparkEngine  # noqa: PLC0415
+                from lakebed.pipeline.write.spark_engine import SparkEngine  # noqa: PLC0415
 
                 lake.spark.range(10).count()
                 engines = Engines(local=engines.local, spark=SparkEngine(lake.context), local_bytes=0)

@@ -29,8 +29,8 @@ FORKS.set_forkserver_preload(
     [
         "lakebed.testing",
         "lakebed.service",
-        "lakebed.pipeline.merge",
-        "lakebed.pipeline.session",
+        "lakebed.pipeline.views.merge",
+        "lakebed.pipeline.spark.session",
         "lakebed.registry.schema.tables",
         "lakebed.iceberg.upkeep.dropping",
         "pyiceberg.table",

@@ -42,7 +42,7 @@ def schema_of(name: str, schema: AnySchema | None, like: DataFrame | None) -> Sc
         message = f"{name}: give either a schema or `like`, a DataFrame"
         raise InvalidValueError(message)
     if like is not None:
-        from lakebed.pipeline.insert import schema_like
+        from lakebed.pipeline.write.insert import schema_like
 
         return schema_like(like)
     match schema:
@@ -53,7 +53,7 @@ def schema_of(name: str, schema: AnySchema | None, like: DataFrame | None) -> Sc
         case pa.Schema():
             return from_arrow(schema)
         case _ if _is_sparks(schema):
-            from lakebed.pipeline.columns import from_spark
+            from lakebed.pipeline.rows.types import from_spark
 
             return from_spark(schema)
         case _:

@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from lakebed.compaction.plan import CompactOptions
     from lakebed.core.rows import Tables
     from lakebed.core.times import Clock, Time
+    from lakebed.pipeline.change.delete import DeleteResult
     from lakebed.pipeline.context import Context, MetadataMode
-    from lakebed.pipeline.delete import DeleteResult
-    from lakebed.pipeline.explain import Explanation
-    from lakebed.pipeline.insert import Mode
-    from lakebed.pipeline.inserted import InsertResult
-    from lakebed.pipeline.merge import MergeResult
     from lakebed.pipeline.options import DeleteOptions, MaterializeOptions, MergeOptions, ViewSetOptions, WriterOptions
-    from lakebed.pipeline.slice_plans import MaterializeResult
-    from lakebed.pipeline.writer import GroupedWriter
+    from lakebed.pipeline.read.explain import Explanation
+    from lakebed.pipeline.results import InsertResult
+    from lakebed.pipeline.views.merge import MergeResult
+    from lakebed.pipeline.views.plan import MaterializeResult
+    from lakebed.pipeline.write.grouped import GroupedWriter
+    from lakebed.pipeline.write.insert import Mode
     from lakebed.registry.snapshots.waiting import Commits
     from lakebed.registry.tables.lake_tables import TableOptions
     from lakebed.registry.tables.view_sets import ViewSet
@@ -137,7 +137,7 @@ class Lake:
     @until_closed
     def context(self) -> Context:
         from lakebed.pipeline.context import Context
-        from lakebed.pipeline.session import SparkSource
+        from lakebed.pipeline.spark.session import SparkSource
 
         url = self._url
         source = SparkSource(self._wishes.given, options=self._wishes.options, serves=(url, self.storage.paths.root) if url else None)
@@ -153,7 +153,7 @@ class Lake:
 
         Refused unless the session's Python workers have Lakebed and an environment that names this lake.
         """
-        from lakebed.pipeline.functions import register_functions
+        from lakebed.pipeline.functions.register import register_functions
 
         return register_functions(spark or self.spark, read_facts(self.registry)["registry_id"])
 
@@ -196,25 +196,25 @@ class Lake:
         batch: tuple[str, int] | None = None,
     ) -> InsertResult:
         """Write the rows of `df` and publish them in one registry transaction, or leave everything as it was."""
-        from lakebed.pipeline.insert import insert
+        from lakebed.pipeline.write.insert import insert
 
         return insert(self.context, name, df, mode=mode, instance=instance, evolve=evolve, metadata_mode=metadata_mode, batch=batch)
 
     def delete(self, name: str, where: str, **options: Unpack[DeleteOptions]) -> DeleteResult:
         """Delete the rows for which `where` is true, or with `dry_run=True` say how many there are; rows where it is NULL stay."""
-        from lakebed.pipeline.delete import delete
+        from lakebed.pipeline.change.delete import delete
 
         return delete(self.context, name, where, **options)
 
     def insert_json(self, name: str, df: DataFrame, *, instance: str = GLOBAL_INSTANCE) -> InsertResult:
         """Write the rows as JSON lines: readable at once, in Iceberg once compaction has made Parquet of them."""
-        from lakebed.pipeline.json_files import insert_json
+        from lakebed.pipeline.write.json import insert_json
 
         return insert_json(self.context, name, df, instance=instance)
 
     def writer(self, name: str, **options: Unpack[WriterOptions]) -> GroupedWriter:
         """`with lake.writer("db.t", rotate_after=60, rotate_bytes=...) as w: w.write(df)`: one registered batch per rotation, Parquet or JSON."""
-        from lakebed.pipeline.writer import GroupedWriter
+        from lakebed.pipeline.write.grouped import GroupedWriter
 
         return GroupedWriter(self.context, name, **options)
 
@@ -225,7 +225,7 @@ class Lake:
 
         Batches of another checkpoint are refused. Over Spark Connect give the query's `checkpointLocation` as `checkpoint`.
         """
-        from lakebed.pipeline.streaming import foreach_batch
+        from lakebed.pipeline.write.streaming import foreach_batch
 
         return foreach_batch(self.context, name, app_id, mode=mode, evolve=evolve, checkpoint=checkpoint)
 
@@ -253,7 +253,7 @@ class Lake:
         `as_of` is a time, a journal number or a snapshot: the rows and the columns of then. "snapshot" seals what is pending and reads
         what every other engine reads now.
         """
-        from lakebed.pipeline.read import read
+        from lakebed.pipeline.read.read import read
 
         if fresh and self.table(name).row.kind == "view_set":
             self.materialize(name, upstream=True).raise_failed()
@@ -266,13 +266,13 @@ class Lake:
 
     def sql(self, text: str, *, as_of: Time | None = None) -> DataFrame:
         """A query over lake tables under their names, on one snapshot of the registry."""
-        from lakebed.pipeline.sql import sql
+        from lakebed.pipeline.read.sql import sql
 
         return sql(self.context, text, as_of=as_of)
 
     def explain(self, text: str, *, as_of: Time | None = None) -> Explanation:
         """What a query would read of the lake, and why no more; nothing is read."""
-        from lakebed.pipeline.explain import explain
+        from lakebed.pipeline.read.explain import explain
 
         return explain(self.context, text, as_of=as_of)
 
@@ -292,25 +292,25 @@ class Lake:
 
     def create_view_set(self, name: str, *, sql: str, over: str, **options: Unpack[ViewSetOptions]) -> ViewSet:
         """Define a view set, or stage a new definition beside the one that serves; no Spark job runs."""
-        from lakebed.pipeline.views import create_view_set
+        from lakebed.pipeline.views.define import create_view_set
 
         return create_view_set(self.context, name, sql=sql, over=over, **options)
 
     def materialize(self, name: str, **options: Unpack[MaterializeOptions]) -> MaterializeResult:
         """Build all that is stale, or the slices of a range (`begin`/`end` event time, `insert_begin`/`insert_end` insert time)."""
-        from lakebed.pipeline.materialize import materialize
+        from lakebed.pipeline.views.build import materialize
 
         return materialize(self.context, name, **options)
 
     def promote(self, name: str) -> ViewSet:
         """Serve the staged definition from now on, complete or not."""
-        from lakebed.pipeline.views import promote
+        from lakebed.pipeline.views.define import promote
 
         return promote(self.context, name)
 
     def merge(self, name: str, **options: Unpack[MergeOptions]) -> MergeResult:
         """Turn runs of adjacent partitions into one each, inside the table's merge window."""
-        from lakebed.pipeline.merge import merge
+        from lakebed.pipeline.views.merge import merge
 
         return merge(self.context, name, **options)
 
@@ -364,7 +364,7 @@ class Lake:
     @property
     def _engines(self) -> Engines:
         """What fits this machine is rewritten in process; Spark starts only for what does not."""
-        from lakebed.pipeline.merge import engines_of
+        from lakebed.pipeline.views.merge import engines_of
 
         return engines_of(self.context)
 

@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 
 from lakebed.cli.app import app
 from lakebed.lake import Lake
-from lakebed.pipeline.session import SparkSource
+from lakebed.pipeline.spark.session import SparkSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

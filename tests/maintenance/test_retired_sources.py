@@ -18,7 +18,7 @@ from lakebed.core.tables.view_sets import Definition
 from lakebed.core.tables.windows import join_ranges
 from lakebed.core.times import TimeRange
 from lakebed.maintenance.retention import order_readers_first
-from lakebed.pipeline.slice_plans import plan_materialize
+from lakebed.pipeline.views.plan import plan_materialize
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.tables.expired import read_expired
 from lakebed.registry.tables.lake_tables import TableSpec, create_table

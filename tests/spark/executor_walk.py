@@ -21,7 +21,7 @@ from lakebed.core.errors import SessionRefusedError
 from lakebed.core.schema.transforms import parse_transform
 from lakebed.core.schema.types import Primitive
 from lakebed.lake import Lake, connect
-from lakebed.pipeline.merge import engines_of
+from lakebed.pipeline.views.merge import engines_of
 from lakebed.storage.partition_paths import encode_partition_path
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from builders import SCHEMA
 from lakebed.core.names import TableName
 from lakebed.pipeline.context import Context
-from lakebed.pipeline.session import SparkSource
+from lakebed.pipeline.spark.session import SparkSource
 from lakebed.registry.open import open_backend
 from lakebed.registry.registry import Registry
 from lakebed.testing import SteppedBackend, Steps

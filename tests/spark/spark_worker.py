@@ -23,9 +23,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from lakebed.core.errors import LakebedError
 from lakebed.lake import Lake, connect
-from lakebed.pipeline.delete import delete
-from lakebed.pipeline.insert import insert, schema_like
-from lakebed.pipeline.streaming import foreach_batch
+from lakebed.pipeline.change.delete import delete
+from lakebed.pipeline.write.insert import insert, schema_like
+from lakebed.pipeline.write.streaming import foreach_batch
 from lakebed.testing import Steps
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from builders import LONG, fresh_name, op_id, publish
 from lakebed.core import bounds
 from lakebed.core.files import ColumnStatistics, Footer, NewFile
-from lakebed.core.predicates import Zone
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
-from lakebed.pipeline.certainty import find_proven, list_proofs
-from lakebed.pipeline.filters import find_filter
-from lakebed.pipeline.read import Ask, question_of
+from lakebed.pipeline.read.read import Ask, question_of
+from lakebed.pipeline.read.strict import find_proven, list_proofs
+from lakebed.pipeline.sql.filters import find_filter
+from lakebed.pipeline.sql.predicates import Zone
 from lakebed.registry.partitions.live import list_holders
 from lakebed.registry.queries.plans import read_plan
 from lakebed.registry.tables.lake_tables import LakeTable, TableSpec, create_table

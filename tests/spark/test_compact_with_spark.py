@@ -11,10 +11,10 @@ import pytest
 from view_lakes import DAY, add_orders, at_hour, make_orders, read_rows
 
 from lakebed.compaction import CompactionOptions, Engines, LocalEngine, compact, plan_compaction
-from lakebed.pipeline.json_files import insert_json
-from lakebed.pipeline.materialize import materialize
-from lakebed.pipeline.merge import engines_of
-from lakebed.pipeline.views import create_view_set
+from lakebed.pipeline.views.build import materialize
+from lakebed.pipeline.views.define import create_view_set
+from lakebed.pipeline.views.merge import engines_of
+from lakebed.pipeline.write.json import insert_json
 from lakebed.testing import FixedClock
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import pytest
 
 from lakebed.core.errors import DefinitionRefusedError
 from lakebed.core.names import TableName
-from lakebed.pipeline.combine import parse_combine
-from lakebed.pipeline.definitions import find_aggregates, list_grouping_columns, parse_query, parse_sources
+from lakebed.pipeline.read.combine import parse_combine
+from lakebed.pipeline.sql.definitions import find_aggregates, list_grouping_columns, parse_query, parse_sources
 
 VIEW = TableName("shop", "view")
 ROW_BY_ROW = [

@@ -14,8 +14,8 @@ from pyiceberg.table import StaticTable
 from builders import logical_dump, make_view, within
 from lakebed.core.errors import InvalidValueError, SparkRefusedError, TooManyPartitionsError, VictimsChangedError
 from lakebed.core.schema.schema import Schema
-from lakebed.pipeline.delete import delete
-from lakebed.pipeline.insert import schema_like
+from lakebed.pipeline.change.delete import delete
+from lakebed.pipeline.write.insert import schema_like
 from lakebed.registry.maintenance.runs import list_runs
 from lakebed.registry.snapshots.history import list_snapshots
 from lakebed.registry.tables.lake_tables import evolve_schema

@@ -18,7 +18,7 @@ from pyspark import cloudpickle
 from lakebed.core.errors import InvalidValueError
 from lakebed.lake import connect
 from lakebed.pipeline.context import Context
-from lakebed.pipeline.session import SparkSource
+from lakebed.pipeline.spark.session import SparkSource
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed.compaction import compact
-from lakebed.pipeline.frames import frame_with_files, stored_frame, stored_rows
-from lakebed.pipeline.merge import engines_of
-from lakebed.pipeline.session import SparkSource
+from lakebed.pipeline.rows.scan import frame_with_files, stored_frame, stored_rows
+from lakebed.pipeline.spark.session import SparkSource
+from lakebed.pipeline.views.merge import engines_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

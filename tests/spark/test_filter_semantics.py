@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lakebed.core import bounds
-from lakebed.core.predicates import Zone
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
-from lakebed.pipeline.columns import to_spark
-from lakebed.pipeline.filters import find_filter
+from lakebed.pipeline.rows.types import to_spark
+from lakebed.pipeline.sql.filters import find_filter
+from lakebed.pipeline.sql.predicates import Zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
-    from lakebed.core.predicates import Condition
+    from lakebed.pipeline.sql.predicates import Condition
 
 MIDNIGHT = datetime(2026, 3, 29, tzinfo=UTC)  # the clocks of Europe change on this day
 MOMENTS = [MIDNIGHT + timedelta(minutes=30 * i) for i in range(-60, 60)] + [MIDNIGHT + timedelta(microseconds=1)]

@@ -24,8 +24,8 @@ from lakebed.core.errors import (
     TooManyPartitionsError,
     WrongLakeError,
 )
-from lakebed.pipeline.function_answers import FUNCTIONS, answer, bind_arguments
-from lakebed.pipeline.function_workers import (
+from lakebed.pipeline.functions.answers import FUNCTIONS, answer, bind_arguments
+from lakebed.pipeline.functions.workers import (
     REGISTRY_VARIABLE,
     WAREHOUSE_VARIABLE,
     answer_arrays,

@@ -10,14 +10,14 @@ from insert_lakes import AUDIT, ORDERS, Failing, files_in, make_orders, orders, 
 
 from builders import count, logical_dump
 from lakebed.core.errors import InvalidValueError, RegistryUnavailableError, SparkRefusedError
-from lakebed.pipeline.insert import insert, schema_like
-from lakebed.pipeline.writer import GroupedWriter
+from lakebed.pipeline.write.grouped import GroupedWriter
+from lakebed.pipeline.write.insert import insert, schema_like
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebed.lake import Lake
-    from lakebed.pipeline.inserted import InsertResult
+    from lakebed.pipeline.results import InsertResult
 
 LONG_S = 3600.0
 

@@ -11,8 +11,8 @@ from builders import ORDERS as NAME
 from builders import count, seal_pending, within, write_partition
 from lakebed.core.errors import BackPressureError
 from lakebed.core.tables.snapshots import BackPressure
-from lakebed.pipeline.json_files import register_json_files
-from lakebed.pipeline.writer import GroupedWriter
+from lakebed.pipeline.write.grouped import GroupedWriter
+from lakebed.pipeline.write.json import register_json_files
 from lakebed.registry.journal.leases import acquire_lease
 from lakebed.registry.tables.groups import set_committed_group
 

@@ -21,8 +21,8 @@ from lakebed.core.errors import (
 )
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
-from lakebed.pipeline.insert import insert, schema_like
-from lakebed.pipeline.write import staging, write_frame
+from lakebed.pipeline.write.files import staging, write_frame
+from lakebed.pipeline.write.insert import insert, schema_like
 from lakebed.registry.tables.lake_tables import evolve_schema
 
 if TYPE_CHECKING:

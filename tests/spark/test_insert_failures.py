@@ -22,9 +22,9 @@ from lakebed.core.errors import (
     StorageUnavailableError,
     UnavailableError,
 )
-from lakebed.pipeline.faults import translate
-from lakebed.pipeline.insert import insert
-from lakebed.pipeline.write import publish_files, staging, write_frame
+from lakebed.pipeline.spark.errors import translate
+from lakebed.pipeline.write.files import publish_files, staging, write_frame
+from lakebed.pipeline.write.insert import insert
 from lakebed.staging import roll_back
 from lakebed.testing import Steps
 

@@ -11,8 +11,8 @@ from insert_lakes import AUDIT, ORDERS, files_in, make_orders, orders, rows_of
 from builders import logical_dump, seal_pending
 from lakebed.core.errors import InvalidValueError, RefusedError, UnreadableFileError
 from lakebed.core.names import TableName
-from lakebed.pipeline.insert import insert, schema_like
-from lakebed.pipeline.json_files import insert_json, register_json_files
+from lakebed.pipeline.write.insert import insert, schema_like
+from lakebed.pipeline.write.json import insert_json, register_json_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

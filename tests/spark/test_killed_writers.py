@@ -15,7 +15,7 @@ from spark_worker import told, working
 
 from builders import logical_dump
 from lakebed.lake import connect
-from lakebed.pipeline.insert import insert
+from lakebed.pipeline.write.insert import insert
 from lakebed.testing import FixedClock
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from lakebed.core import fingerprints
 from lakebed.core.errors import InvalidValueError, RewriteMismatchError, TableNotFoundError
 from lakebed.core.names import TableName
 from lakebed.core.schema.schema import Schema
-from lakebed.pipeline.columns import from_spark
-from lakebed.pipeline.insert import insert
-from lakebed.pipeline.json_files import insert_json
-from lakebed.pipeline.materialize import materialize
-from lakebed.pipeline.merge import carry_out_merge, choose_small, merge, plan_merge
-from lakebed.pipeline.views import create_view_set
+from lakebed.pipeline.rows.types import from_spark
+from lakebed.pipeline.views.build import materialize
+from lakebed.pipeline.views.define import create_view_set
+from lakebed.pipeline.views.merge import carry_out_merge, choose_small, merge, plan_merge
+from lakebed.pipeline.write.insert import insert
+from lakebed.pipeline.write.json import insert_json
 from lakebed.registry.tables.lake_tables import TableSpec, create_table, evolve_schema, require_table, set_properties
 from lakebed.registry.tables.view_sets import LiveFile
 from lakebed.testing import FixedClock

@@ -13,8 +13,8 @@ from pyspark.errors import PySparkException
 from lakebed.core.errors import CorruptionError
 from lakebed.core.schema.murmur3 import C1, C2
 from lakebed.core.schema.types import Primitive
-from lakebed.pipeline.columns import from_spark
-from lakebed.pipeline.keys import KEY, plan_key
+from lakebed.pipeline.rows.partition_key import KEY, plan_key
+from lakebed.pipeline.rows.types import from_spark
 from lakebed.storage.partition_paths import encode_partition_path
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def test_a_directory_of_another_writer_is_no_key() -> None:
 
 
 def test_the_number_that_hashes_to_zero_lets_spark_hash_as_iceberg_does(spark: SparkSession) -> None:
-    from lakebed.pipeline.keys import _TO_ZERO  # noqa: PLC0415
+    from lakebed.pipeline.rows.partition_key import _TO_ZERO  # noqa: PLC0415
 
     row = spark.range(1).selectExpr(f"hash({_TO_ZERO}) AS zero", f"hash({_TO_ZERO}, 34L) AS published").first()
 

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import fresh_name
-from lakebed.core.predicates import Zone
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.pipeline.context import Context
-from lakebed.pipeline.filters import Filter, find_filter, prune_paths
-from lakebed.pipeline.read import Ask, plan_all, plan_one
-from lakebed.pipeline.session import SparkSource
+from lakebed.pipeline.read.read import Ask, plan_all, plan_one
+from lakebed.pipeline.spark.session import SparkSource
+from lakebed.pipeline.sql.filters import Filter, find_filter, prune_paths
+from lakebed.pipeline.sql.predicates import Zone
 from lakebed.registry.open import open_backend
 from lakebed.registry.registry import Registry
 from lakebed.registry.tables.lake_tables import read_table

@@ -12,7 +12,7 @@ import pytest
 
 from builders import count, fake_file, fresh_name, make_table, publish
 from lakebed.core.errors import RegistryUnavailableError
-from lakebed.pipeline.reading import ReaderLease
+from lakebed.pipeline.spark.lease import ReaderLease
 from lakebed.registry.files.deletion_queue import claim_expired
 from lakebed.registry.open import open_backend
 from lakebed.registry.partitions.retire import retire_by_ids

@@ -17,8 +17,8 @@ from builders import fresh_name
 from lakebed.core.schema.schema import Schema, walk
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct, Type
 from lakebed.parquet.schema.arrow import to_arrow_nullable
-from lakebed.pipeline.columns import to_spark_nullable
-from lakebed.pipeline.insert import insert, schema_like
+from lakebed.pipeline.rows.types import to_spark_nullable
+from lakebed.pipeline.write.insert import insert, schema_like
 from strategies import schemas, unicode_text, values_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pyspark.sql import types as T  # noqa: N812
 from lakebed.core.errors import SchemaRefusedError
 from lakebed.core.schema.schema import Schema, walk
 from lakebed.core.schema.types import Primitive
-from lakebed.pipeline.columns import from_spark, to_spark
+from lakebed.pipeline.rows.types import from_spark, to_spark
 from strategies import schemas
 
 PAIRS = [

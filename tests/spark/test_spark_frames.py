@@ -15,8 +15,8 @@ from lakebed.core.errors import FileChangedError, PathRefusedError, StorageUnava
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, List, Primitive, Struct
 from lakebed.lake import connect
-from lakebed.pipeline.frames import frame_of, spark_paths
-from lakebed.pipeline.read import read
+from lakebed.pipeline.read.read import read
+from lakebed.pipeline.rows.scan import frame_of, spark_paths
 from read_builders import EVENTS, START, Rows, day_rows, evolve, make_events, write_json, write_rows
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from builders import SCHEMA
 from lakebed.core.errors import DefinitionRefusedError, LakebedError, TableNotFoundError
 from lakebed.core.names import TableName
 from lakebed.core.schema.ddl import parse_columns
-from lakebed.pipeline.columns import from_spark
+from lakebed.pipeline.rows.types import from_spark
 from lakebed.registry.tables.lake_tables import TableSpec, add_table
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from lakebed.core.names import TableName
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.core.tables.view_sets import Definition
-from lakebed.pipeline.explain import explain_read
-from lakebed.pipeline.read import read
-from lakebed.pipeline.sql import sql
+from lakebed.pipeline.read.explain import explain_read
+from lakebed.pipeline.read.read import read
+from lakebed.pipeline.read.sql import sql
 from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.tables.lake_tables import TableSpec, create_table, drop_table
 from read_builders import EVENTS, START, Rows, day_rows, make_events, write_rows

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakebed.core.errors import SessionRefusedError
-from lakebed.pipeline.session import NEEDED, SparkSource
+from lakebed.pipeline.spark.session import NEEDED, SparkSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ASK = """
 from lakebed.core.errors import SessionRefusedError
-from lakebed.pipeline.session import SparkSource
+from lakebed.pipeline.spark.session import SparkSource
 try:
     SparkSource().spark
 except SessionRefusedError as exc:

@@ -10,8 +10,8 @@ import pytest
 from builders import ORDERS
 from lakebed.core.errors import InvalidRangeError, InvalidValueError, QueryRefusedError, SparkRefusedError, TableNotFoundError
 from lakebed.core.names import TableName
-from lakebed.pipeline.explain import explain, explain_read
-from lakebed.pipeline.sql import sql
+from lakebed.pipeline.read.explain import explain, explain_read
+from lakebed.pipeline.read.sql import sql
 from read_builders import START, day_rows, make_events, write_rows
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 
 from builders import count
 from lakebed.core.errors import InvalidValueError, SparkRefusedError, TableNotFoundError
-from lakebed.pipeline.streaming import find_query_id, foreach_batch
+from lakebed.pipeline.write.streaming import find_query_id, foreach_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

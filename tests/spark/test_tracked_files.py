@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from insert_lakes import ORDERS, make_orders
 
-from lakebed.pipeline.json_files import register_json_files
+from lakebed.pipeline.write.json import register_json_files
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake

@@ -11,10 +11,10 @@ from view_lakes import DAY, add_orders, at_hour, make_orders, read_rows
 from builders import within
 from lakebed.core.errors import ConflictError, SourceChangedError, VictimsChangedError
 from lakebed.core.names import TableName
-from lakebed.pipeline.materialize import carry_out, materialize
-from lakebed.pipeline.merge import carry_out_merge, merge, plan_merge
-from lakebed.pipeline.slice_plans import plan_materialize
-from lakebed.pipeline.views import create_view_set
+from lakebed.pipeline.views.build import carry_out, materialize
+from lakebed.pipeline.views.define import create_view_set
+from lakebed.pipeline.views.merge import carry_out_merge, merge, plan_merge
+from lakebed.pipeline.views.plan import plan_materialize
 from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.testing import FixedClock
 

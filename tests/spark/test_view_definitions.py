@@ -20,10 +20,10 @@ from lakebed.core.errors import (
     TableNotFoundError,
 )
 from lakebed.core.names import TableName
-from lakebed.pipeline.combine import find_keys
-from lakebed.pipeline.materialize import materialize, materialize_all
-from lakebed.pipeline.slice_plans import plan_materialize
-from lakebed.pipeline.views import create_view_set, promote
+from lakebed.pipeline.read.combine import find_keys
+from lakebed.pipeline.views.build import materialize, materialize_all
+from lakebed.pipeline.views.define import create_view_set, promote
+from lakebed.pipeline.views.plan import plan_materialize
 from lakebed.registry.tables.lake_tables import require_table, set_properties
 from lakebed.registry.tables.view_sets import describe_view_sets
 from lakebed.testing import FixedClock

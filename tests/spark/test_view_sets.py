@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from view_lakes import BY_PRODUCT, COMBINE, DAY, add_orders, add_prices, ask_everything, at_hour, make_orders, make_prices, read_rows
 
-from lakebed.pipeline.insert import insert
-from lakebed.pipeline.materialize import materialize
-from lakebed.pipeline.merge import merge
-from lakebed.pipeline.views import create_view_set
+from lakebed.pipeline.views.build import materialize
+from lakebed.pipeline.views.define import create_view_set
+from lakebed.pipeline.views.merge import merge
+from lakebed.pipeline.write.insert import insert
 from lakebed.testing import FixedClock
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from view_lakes import DAY, ORDERS, add_orders, ask_everything, at_hour, make_or
 from builders import count
 from lakebed.core.errors import ClockRegressedError, ClockSkewedError
 from lakebed.pipeline.context import Context
-from lakebed.pipeline.insert import insert
-from lakebed.pipeline.materialize import materialize
-from lakebed.pipeline.session import SparkSource
-from lakebed.pipeline.views import create_view_set
+from lakebed.pipeline.spark.session import SparkSource
+from lakebed.pipeline.views.build import materialize
+from lakebed.pipeline.views.define import create_view_set
+from lakebed.pipeline.write.insert import insert
 from lakebed.registry.open import open_registry
 from lakebed.testing import FixedClock
 

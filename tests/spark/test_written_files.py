@@ -13,7 +13,7 @@ from lakebed.core.bounds import lower_bound, upper_bound
 from lakebed.core.schema.schema import Schema, walk
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
 from lakebed.parquet.schema.match import find_layout, list_element, map_entry
-from lakebed.pipeline.insert import insert, schema_like
+from lakebed.pipeline.write.insert import insert, schema_like
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,8 +13,8 @@ from lakebed.core.names import TableName
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.parquet.schema.arrow import to_arrow
-from lakebed.pipeline.combine import combine_partials
-from lakebed.pipeline.frames import frame_of
+from lakebed.pipeline.read.combine import combine_partials
+from lakebed.pipeline.rows.scan import frame_of
 from lakebed.registry.queries.plans import plan_files
 from lakebed.registry.tables.lake_tables import TableSpec, create_table, require_table
 

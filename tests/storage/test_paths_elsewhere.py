@@ -13,7 +13,7 @@ SOURCE = Path(lakebed.__file__).parent
 ELSEWHERE = {
     "adopt/walk.py": "names as a foreign directory has them, judged afterwards",
     "parquet/rewrite/task_writer.py": "runs on executors that have no Lakebed, below a directory that was made for it",
-    "pipeline/frames.py": "patterns for Spark's reader over paths that exist",
+    "pipeline/rows/scan.py": "patterns for Spark's reader over paths that exist",
 }
 # Text with a slash in it that is no path, or is handed to the path manager at once.
 OTHERWISE = {
@@ -38,7 +38,7 @@ OTHERWISE = {
         "iceberg/upkeep/reachable.py",
         "self.storage.paths.table_directory(table.id, TableName(table.database, table.name)) + '/'",
     ): "a prefix",
-    ("pipeline/streaming.py", "f\"{checkpoint.rstrip('/')}/metadata\""): "a file of Spark's checkpoint",
+    ("pipeline/write/streaming.py", "f\"{checkpoint.rstrip('/')}/metadata\""): "a file of Spark's checkpoint",
     ("registry/files/known_paths.py", "f\"{row[0].rstrip('/')}/\""): "a prefix that paths are compared with",
     ("registry/backends/sqlite.py", "point.rstrip('/') + '/'"): "a prefix, of a mount",
     ("testing.py", "f'sqlite:///{directory}/lake.db'"): "the address of a registry",
@@ -51,7 +51,7 @@ NAMES = {
     "registry/journal/cursors.py",
     "registry/files/legacy.py",
 }
-NAMES |= {"pipeline/reading.py", "maintenance/schedule.py", "core/partitions.py", "cli/progress.py"}
+NAMES |= {"pipeline/spark/lease.py", "maintenance/schedule.py", "core/partitions.py", "cli/progress.py"}
 
 
 def joins_a_path(node: ast.AST) -> bool:

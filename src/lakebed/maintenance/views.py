@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from lakebed.core.names import TableName
     from lakebed.maintenance.workplace import Workplace
-    from lakebed.pipeline.slice_plans import MaterializeResult
+    from lakebed.pipeline.views.plan import MaterializeResult
     from lakebed.registry.maintenance.schedules import RequestedWork
 
 
@@ -31,7 +31,7 @@ def materialize_stale(place: Workplace) -> Report:
     """Every view set after those it reads. No Spark session is asked for while everything is fresh."""
     if not list_views(place):
         return Report(result={"views": 0})
-    from lakebed.pipeline.materialize import list_in_order, materialize  # noqa: PLC0415 - brings Spark's library
+    from lakebed.pipeline.views.build import list_in_order, materialize  # noqa: PLC0415 - brings Spark's library
 
     context = place.context()
     results: list[MaterializeResult] = []
@@ -49,7 +49,7 @@ def merge_closed(place: Workplace) -> Report:
     views = list_views(place)
     if not views:
         return Report(result={"views": 0})
-    from lakebed.pipeline.merge import merge  # noqa: PLC0415 - brings Spark's library
+    from lakebed.pipeline.views.merge import merge  # noqa: PLC0415 - brings Spark's library
 
     sums: Counter[str] = Counter(views=len(views))
     problems: list[str] = []
@@ -66,7 +66,7 @@ def merge_closed(place: Workplace) -> Report:
 
 def carry_out_request(place: Workplace, work: RequestedWork) -> Report:
     """What `materialize_partitions` or `regenerate_partitions` asked for."""
-    from lakebed.pipeline.materialize import materialize  # noqa: PLC0415 - brings Spark's library
+    from lakebed.pipeline.views.build import materialize  # noqa: PLC0415 - brings Spark's library
 
     name = str(work.plan["view_set_name"])
     begin, end = work.plan["insert_begin"], work.plan["insert_end"]

@@ -7,13 +7,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from lakebed.core.errors import InvalidValueError
-from lakebed.pipeline.reading import ReaderLease
+from lakebed.pipeline.spark.lease import ReaderLease
 from lakebed.registry.snapshots.waiting import RegistryCommits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakebed.pipeline.session import SparkSource
+    from lakebed.pipeline.spark.session import SparkSource
     from lakebed.registry.registry import Registry
     from lakebed.registry.snapshots.waiting import Commits
     from lakebed.storage.protocol import Storage

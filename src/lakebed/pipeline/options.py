@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from lakebed.core.tables.view_sets import Lookups
     from lakebed.core.times import Time
-    from lakebed.pipeline.inserted import InsertResult
+    from lakebed.pipeline.results import InsertResult
 
 
 FileFormat = Literal["parquet", "json"]

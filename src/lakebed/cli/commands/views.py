@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakebed.core.times import Time, TimeRange
     from lakebed.lake import Lake
     from lakebed.pipeline.options import MaterializeOptions, MergeOptions
-    from lakebed.pipeline.slice_plans import SliceOutcome
+    from lakebed.pipeline.views.plan import SliceOutcome
 
 views = typer.Typer(help="View sets: tables that are built from others, slice by slice.", no_args_is_help=True)
 
@@ -171,7 +171,7 @@ def promote(
 def _in_order(lake: Lake) -> list[str]:
     """Every view set after those it reads."""
     from lakebed.core.names import TableName as Name  # noqa: PLC0415
-    from lakebed.pipeline.materialize import list_upstream  # noqa: PLC0415 - brings pyspark
+    from lakebed.pipeline.views.build import list_upstream  # noqa: PLC0415 - brings pyspark
 
     found: dict[str, None] = {}
     for row in lake.list_view_sets():
@@ -207,7 +207,7 @@ def _build(lake: Lake, name: str, options: MaterializeOptions) -> tuple[list[dic
 
 def _plan(lake: Lake, name: str, options: MaterializeOptions) -> tuple[list[dict[str, Any]], str]:
     """From the registry alone."""
-    from lakebed.pipeline.slice_plans import plan_materialize  # noqa: PLC0415 - after the lake is there
+    from lakebed.pipeline.views.plan import plan_materialize  # noqa: PLC0415 - after the lake is there
 
     events = _between(options.get("begin"), options.get("end"))
     inserts = _between(options.get("insert_begin"), options.get("insert_end"))
@@ -267,7 +267,7 @@ def _merge(lake: Lake, table: str, options: MergeOptions) -> list[dict[str, Any]
 
 def _plan_merge(lake: Lake, table: str, options: MergeOptions) -> list[dict[str, Any]]:
     """From the registry alone; how many files a rewrite leaves is not known before."""
-    from lakebed.pipeline.merge import plan_merge  # noqa: PLC0415 - brings pyspark
+    from lakebed.pipeline.views.merge import plan_merge  # noqa: PLC0415 - brings pyspark
 
     inserts = _between(options.get("insert_begin"), options.get("insert_end"))
     with lake.reading():

@@ -1,6 +1,6 @@
 """Iceberg's bucket hash: 32-bit murmur3 (x86, seed 0) over the bytes that its specification gives for each type.
 
-Executors get this module by value (`pipeline/shipping.py`).
+Executors get this module by value (`pipeline/spark/shipping.py`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,177 @@
+"""What a delete would do: which files hold matching rows, from one snapshot of the registry and one look at the doubtful ones."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from lakebed.core.errors import FileChangedError, InvalidValueError, PathRefusedError
+from lakebed.pipeline.change.moments import freeze
+from lakebed.pipeline.read.read import Ask, question_of, require_in
+from lakebed.pipeline.read.strict import find_proven, list_proofs
+from lakebed.pipeline.rows.scan import FILE, frame_of, frame_with_files
+from lakebed.pipeline.spark.errors import spark_translated
+from lakebed.pipeline.spark.interrupts import interruptible
+from lakebed.pipeline.sql.filters import find_filter, parse_where
+from lakebed.registry.partitions.live import list_holders
+from lakebed.registry.queries.plans import read_plan
+from lakebed.registry.tables.lake_tables import list_versions
+from lakebed.registry.tables.view_sets import list_live_files, version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakebed.core.names import TableName
+    from lakebed.pipeline.context import Context
+    from lakebed.pipeline.read.strict import Proof
+    from lakebed.registry.partitions.live import Holder
+    from lakebed.registry.tables.lake_tables import LakeTable
+    from lakebed.registry.tables.view_sets import LiveFile
+    from lakebed.registry.transaction import Reader
+
+_UNSTEADY = frozenset({
+    "rand", "random", "randn", "uuid", "shuffle", "uniform", "randstr", "monotonically_increasing_id", "spark_partition_id",
+    "input_file_name", "input_file_block_start", "input_file_block_length", "now", "curdate", "current_time", "current_timestamp",
+    "current_date", "localtimestamp", "unix_timestamp",
+})  # fmt: skip
+_UNSTEADY_NODES = (
+    exp.Rand, exp.Randn, exp.Uuid, exp.CurrentDate, exp.CurrentTime, exp.CurrentTimestamp, exp.CurrentDatetime, exp.Localtimestamp
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Touched:
+    """One partition that loses rows: whole files, and matching rows of others; the rest of its files stays as it is."""
+
+    holder: Holder
+    dropped: tuple[LiveFile, ...]
+    rewritten: tuple[LiveFile, ...]
+    kept: tuple[LiveFile, ...]
+    left: int  # rows of `rewritten` that stay
+
+    @property
+    def files(self) -> tuple[LiveFile, ...]:
+        return (*self.dropped, *self.rewritten, *self.kept)
+
+    @property
+    def rows(self) -> int:
+        """How many rows go."""
+        return sum(file.row_count for file in (*self.dropped, *self.rewritten)) - self.left
+
+    @property
+    def is_emptied(self) -> bool:
+        return not self.rewritten and not self.kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletePlan:
+    """`table` as it was planned; `versions` are those its partitions were written under. `examined` files were opened to know."""
+
+    table: LakeTable
+    where: str
+    touched: tuple[Touched, ...]
+    versions: Mapping[str, LakeTable] = field(repr=False)
+    examined: int = 0
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.touched)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidates:
+    table: LakeTable
+    versions: Mapping[str, LakeTable]
+    holders: Sequence[Holder]
+    files: Sequence[LiveFile]  # every live file of the holders
+    suspected: frozenset[str]
+    proven: frozenset[str]
+
+
+def plan_delete(context: Context, name: TableName, where: str, *, instance: str | None) -> DeletePlan:
+    """Nothing is changed. The caller holds a lease, so that what is planned can be read. The present means this moment."""
+    zone = context.source.zone
+    context.lease.hold([context.registry.require_table_id(name)])
+    with context.registry.read() as reader:
+        table = require_in(reader, context, name)
+        where = freeze(context, where, [column.name for column in table.schema.fields])
+        _require_condition(context, table, where)
+        ask = Ask(name=name, find=lambda found: find_filter(where, found.schema, zone), instance=instance)
+        found = _read_candidates(reader, ask, table, list_proofs(where, table, zone))
+    doubtful = [file for file in found.files if file.path in found.suspected - found.proven]
+    matched = _count_matches(context, table, where, doubtful)
+    matched.update({file.path: file.row_count for file in found.files if file.path in found.proven})
+    owned: dict[int, list[LiveFile]] = defaultdict(list)
+    for file in found.files:
+        owned[file.partition_id].append(file)
+    touched = [part for holder in found.holders if (part := _judge(holder, owned[holder.partition_id], matched)) is not None]
+    return DeletePlan(table=table, where=where, touched=tuple(touched), versions=found.versions, examined=len(doubtful))
+
+
+def _require_condition(context: Context, table: LakeTable, where: str) -> None:
+    """Rows are looked at twice, to count and to rewrite: a condition must say the same of a row each time."""
+    tree = parse_where(where)
+    if tree is None:
+        message = f"{table.name}: the condition {where!a} cannot be parsed: write it as behind WHERE"
+        raise InvalidValueError(message)
+    for node in tree.walk():
+        if isinstance(node, exp.Query | exp.Subquery):
+            message = f"{table.name}: a condition to delete by may not hold a query: collect its values first and name them"
+            raise InvalidValueError(message)
+        if isinstance(node, _UNSTEADY_NODES) or (isinstance(node, exp.Anonymous) and node.name.lower() in _UNSTEADY):
+            message = f"{table.name}: {node.sql(dialect='spark')!a} changes from one look to the next: give its value as a literal"
+            raise InvalidValueError(message)
+    with spark_translated(f"the condition on {table.name}"):
+        frame_of(context, table.schema, []).where(where).schema  # noqa: B018 - Spark analyses it here
+
+
+def _read_candidates(reader: Reader, ask: Ask, table: LakeTable, proofs: Sequence[Proof] | None) -> _Candidates:
+    question = question_of(reader, ask, table)
+    used = question.used
+    plan = read_plan(
+        reader, ask.name, ranges=used.ranges, nulls=used.nulls, partition_paths=question.partition_paths, instance=ask.instance
+    )  # fmt: skip
+    holders = list_holders(reader, table.table_id, plan.paths)
+    files = list_live_files(reader, [holder.partition_id for holder in holders]) if holders else []
+    suspected = frozenset(plan.paths)
+    proven = find_proven(reader, ask, question, proofs, [file for file in files if file.path in suspected])
+    versions = {v.schema_hash: version_of(table, v) for v in list_versions(reader, table.table_id)}
+    return _Candidates(table=table, versions=versions, holders=holders, files=files, suspected=suspected, proven=proven)
+
+
+def _count_matches(context: Context, table: LakeTable, where: str, files: Sequence[LiveFile]) -> dict[str, int]:
+    """Matching rows per file; a condition that is NULL for a row does not match it."""
+    if not files:
+        return {}
+    with spark_translated(f"looking for rows of {table.name} to delete"), interruptible():
+        frame = frame_with_files(context, table.schema, [file.path for file in files])
+        found = frame.where(where).groupBy(FILE).count().collect()
+    matched = {context.storage.canonical(row[0]): int(row[1]) for row in found}
+    _require_known(matched, files)
+    return matched
+
+
+def _require_known(matched: Mapping[str, int], files: Sequence[LiveFile]) -> None:
+    """Rows whose file is not recognized would stay without a word."""
+    known = {file.path: file.row_count for file in files}
+    for path, rows in matched.items():
+        if path not in known:
+            raise PathRefusedError(path, reason="Spark spells it otherwise than the registry: register the file under a plain name")
+        if rows > known[path]:
+            raise FileChangedError(
+                path, reason=f"it holds more than the {known[path]} rows it was registered with; run `lakebed check --deep`"
+            )
+
+
+def _judge(holder: Holder, files: Sequence[LiveFile], matched: Mapping[str, int]) -> Touched | None:
+    """What becomes of the files of one partition; None where no row goes."""
+    kept = tuple(file for file in files if not matched.get(file.path))
+    dropped = tuple(file for file in files if matched.get(file.path) == file.row_count)
+    rewritten = tuple(file for file in files if 0 < matched.get(file.path, 0) < file.row_count)
+    if not dropped and not rewritten:
+        return None
+    left = sum(file.row_count - matched[file.path] for file in rewritten)
+    return Touched(holder=holder, dropped=dropped, rewritten=rewritten, kept=kept, left=left)

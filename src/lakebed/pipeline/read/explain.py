@@ -1,0 +1,160 @@
+"""What a query would read of the lake, and why no more: from the registry alone, no data is touched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.core.schema.types import Primitive
+from lakebed.core.times import Time, from_micros, show
+from lakebed.pipeline.read.read import Ask, Window, find_paths, question_of, require_in
+from lakebed.pipeline.read.sql import asks_of, require_moment
+from lakebed.pipeline.sql.filters import Filter, find_filter
+from lakebed.pipeline.sql.parse import parse_query
+from lakebed.pipeline.sql.predicates import DAY_US
+from lakebed.registry.queries.plans import count_files, find_event_range
+from lakebed.registry.tables.names import resolve_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from lakebed.core.bounds import Value
+    from lakebed.pipeline.context import Context
+    from lakebed.pipeline.sql.predicates import Condition
+    from lakebed.registry.queries.plans import FileCount
+    from lakebed.registry.tables.lake_tables import LakeTable
+    from lakebed.registry.transaction import Reader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableScan:
+    """One table of a query. Each file that is left out is counted once, under the first reason that finds it."""
+
+    table: str
+    files_in_table: int
+    files: int
+    rows: int
+    size_bytes: int
+    pruned_by_event_time: int
+    pruned_by_partition: int
+    pruned_by_statistics: int
+    conditions: tuple[str, ...]  # what can be compared with what is known of files, one per column and comparison
+    pruned_by_condition: tuple[int, ...]  # files that each condition alone leaves out; several may leave out the same file
+    first_event: datetime | None  # of the whole table as it is now
+    last_event: datetime | None
+
+    @property
+    def pruned(self) -> int:
+        return self.files_in_table - self.files
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """One sentence per condition, so that one that left out nothing is not taken for a reason."""
+        if not self.conditions:
+            return ("no condition of the query can leave out a file",)
+        pairs = zip(self.conditions, self.pruned_by_condition, strict=True)
+        return tuple(f"{condition} leaves out {count} of {self.files_in_table} files" for condition, count in pairs)
+
+    def __str__(self) -> str:
+        reasons = f"event time {self.pruned_by_event_time}, partition {self.pruned_by_partition}, statistics {self.pruned_by_statistics}"
+        return f"{self.table}: {self.files} of {self.files_in_table} files, {self.rows} rows, {self.size_bytes} bytes (pruned: {reasons})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """One scan per place where the query names a lake table."""
+
+    text: str
+    scans: tuple[TableScan, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([self.text, *(f"  {scan}" for scan in self.scans)])
+
+
+def explain(context: Context, text: str, *, as_of: Time | None = None) -> Explanation:
+    """What `sql` of the same text would read. No function in it is called.
+
+    Spark is not started: tables of its catalog are found by a session that runs already.
+    """
+    require_moment(context, as_of)
+    query = parse_query(text)
+    asks = [ask for _, ask in asks_of(context, query, as_of, in_catalog=False)]
+    return Explanation(text=text, scans=_scan_all(context, asks))
+
+
+def explain_read(
+    context: Context,
+    name: str,
+    *,
+    begin: Time | None = None,
+    end: Time | None = None,
+    where: str | None = None,
+    as_of: int | Time | None = None,
+    instance: str | None = None,
+) -> Explanation:
+    """What `read` with the same arguments would read."""
+    window, zone = Window.of(begin, end), context.source.zone
+
+    def find(table: LakeTable) -> Filter:
+        return window.conditions(table) & (Filter() if where is None else find_filter(where, table.schema, zone))
+
+    ask = Ask(name=resolve_name(context.registry, name), find=find, as_of=as_of, instance=instance)
+    return Explanation(text=f"{name} {window} {where or ''}".rstrip(), scans=_scan_all(context, [ask]))
+
+
+def _scan_all(context: Context, asks: Sequence[Ask]) -> tuple[TableScan, ...]:
+    with context.registry.read() as reader:
+        return tuple(_scan(reader, ask, require_in(reader, context, ask.name)) for ask in asks)
+
+
+def _scan(reader: Reader, ask: Ask, table: LakeTable) -> TableScan:
+    question = question_of(reader, ask, table)
+    timed = Filter(conditions=tuple(c for c in question.used.conditions if c.field.field_id == table.row.event_time_field))
+
+    def count(used: Filter, paths: Sequence[str] | None) -> FileCount:
+        return count_files(
+            reader, ask.name, ranges=used.ranges, nulls=used.nulls, partition_paths=paths, instance=ask.instance, as_of=question.as_of
+        )
+
+    def prune(condition: Condition) -> int:
+        alone = Filter(conditions=(condition,))
+        return every.files - count(alone, find_paths(reader, question.table, alone, question.as_of)).files
+
+    every, in_time = count(Filter(), None), count(timed, None)
+    in_place, left = count(timed, question.partition_paths), count(question.used, question.partition_paths)
+    events = find_event_range(reader, table.table_id)
+    return TableScan(
+        table=str(table.name),
+        files_in_table=every.files,
+        files=left.files,
+        rows=left.rows,
+        size_bytes=left.size_bytes,
+        pruned_by_event_time=every.files - in_time.files,
+        pruned_by_partition=in_time.files - in_place.files,
+        pruned_by_statistics=in_place.files - left.files,
+        conditions=tuple(map(_show, question.used.conditions)),
+        pruned_by_condition=tuple(map(prune, question.used.conditions)),
+        first_event=None if events is None else from_micros(events[0]),
+        last_event=None if events is None else from_micros(events[1]),
+    )
+
+
+def _show(condition: Condition) -> str:
+    if condition.is_null:
+        return f"{condition.field.name} is null"
+    if condition.lower is None and condition.upper is None:
+        return f"{condition.field.name} is not null"
+    low, high = (_text(value, condition) for value in (condition.lower, condition.upper))
+    return f"{condition.field.name} in [{low}, {high}]"
+
+
+def _text(value: Value | None, condition: Condition) -> str:
+    if value is None:
+        return "..."
+    kind = condition.field.type
+    if isinstance(value, int) and isinstance(kind, Primitive) and kind.name in {"timestamp", "timestamptz"}:
+        return show(value)
+    if isinstance(value, int) and isinstance(kind, Primitive) and kind.name == "date":
+        return show(value * DAY_US)[:10]
+    return repr(value) if isinstance(value, str) else str(value)

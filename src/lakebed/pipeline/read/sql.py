@@ -1,0 +1,97 @@
+"""SQL over the lake: its tables under their names, on one snapshot of the registry for the whole query."""
+
+from __future__ import annotations
+
+from datetime import date
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lakebed.core.errors import InvalidValueError
+from lakebed.pipeline.functions.answers import answer, bind_arguments, find_function
+from lakebed.pipeline.read.read import Ask, frame_of_planned, plan_all
+from lakebed.pipeline.rows.types import quote
+from lakebed.pipeline.spark.errors import spark_translated
+from lakebed.pipeline.sql.filters import Filter
+from lakebed.pipeline.sql.parse import find_conditions, parse_query, rewrite
+from lakebed.registry.queries.time_travel import require_past
+from lakebed.registry.tables.names import missing_table, resolve_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+    from lakebed.core.names import TableName
+    from lakebed.core.times import Time
+    from lakebed.pipeline.context import Context
+    from lakebed.pipeline.sql.parse import Call, Mention, Place, Query
+    from lakebed.pipeline.sql.predicates import Zone
+    from lakebed.registry.tables.lake_tables import LakeTable
+
+
+def sql(context: Context, text: str, *, as_of: Time | None = None) -> DataFrame:
+    """The answer of a query as a DataFrame; all lake tables in it as they stood at one instant, now or `as_of`.
+
+    `database.name` is a lake table first, then one of Spark's catalog. Nothing stays behind in the session.
+    """
+    require_moment(context, as_of)
+    query = parse_query(text)
+    frames = _table_frames(context, query, as_of) | _function_frames(context, query)
+    if not frames:
+        with spark_translated("the query"):
+            return context.spark.sql(text)
+    keys = {place: f"t{number}" for number, place in enumerate(frames)}
+    with spark_translated("the query"):
+        return context.spark.sql(rewrite(query, keys), None, **{keys[place]: frame for place, frame in frames.items()})
+
+
+def require_moment(context: Context, as_of: Time | None) -> None:
+    """Numbers are those of one table's journal, and a query has several tables, or none."""
+    if as_of is None:
+        return
+    if not isinstance(as_of, (date, str)):
+        message = f"as_of={as_of!r}: a query over several tables can only go back to a time; give a datetime with a zone or ISO 8601 text"
+        raise InvalidValueError(message)
+    require_past(as_of, context.registry)
+
+
+def asks_of(context: Context, query: Query, as_of: Time | None, *, in_catalog: bool) -> list[tuple[Mention, Ask]]:
+    """What the query wants of each lake table it names, once per place. `in_catalog`: start Spark to look for others in its catalog."""
+    ours = [mention for mention in query.mentions if _is_ours(context, mention.name, in_catalog=in_catalog)]
+    zone, spell = context.source.zone if ours else None, partial(resolve_name, context.registry)
+    return [(mention, Ask(name=spell(mention.name), find=_finder(query, mention, zone), as_of=as_of)) for mention in ours]
+
+
+def resolve_function(context: Context, call: Call) -> DataFrame | None:
+    """The answer of one of Lakebed's table functions, given here and now; None where the call is Spark's to resolve."""
+    if find_function(call.name) is None or call.arguments is None:
+        return None
+    positional, named = call.arguments
+    table = answer(context.registry, context.storage, call.name, bind_arguments(call.name, positional, named))
+    return context.spark.createDataFrame(table)
+
+
+def _table_frames(context: Context, query: Query, as_of: Time | None) -> dict[Place, DataFrame]:
+    asked = asks_of(context, query, as_of, in_catalog=True)
+    if not asked:
+        return {}
+    planned = plan_all(context, [ask for _, ask in asked])
+    return {mention.place: frame_of_planned(context, one) for (mention, _), one in zip(asked, planned, strict=True)}
+
+
+def _function_frames(context: Context, query: Query) -> dict[Place, DataFrame]:
+    made = {call.place: resolve_function(context, call) for call in query.calls}
+    return {place: frame for place, frame in made.items() if frame is not None}
+
+
+def _finder(query: Query, mention: Mention, zone: Zone | None) -> Callable[[LakeTable], Filter]:
+    return lambda table: Filter() if zone is None else find_conditions(query, mention, table.schema, zone)
+
+
+def _is_ours(context: Context, name: TableName, *, in_catalog: bool) -> bool:
+    """Whether it is a lake table; one that is nowhere is refused with the names that are near."""
+    if context.registry.find_table_id(name) is not None:
+        return True
+    if (in_catalog or context.source.is_there) and context.spark.catalog.tableExists(f"{quote(name.database)}.{quote(name.name)}"):
+        return False
+    raise missing_table(context.registry, name)

@@ -1,0 +1,141 @@
+"""Files of which every row satisfies a condition, proven from statistics and partition paths without opening them.
+
+A file is proven by what it cannot hold: no row that breaks a conjunct, and none that leaves it unknown. So the proof rests on the
+same pruning that readers rest on, asked the other way round.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from lakebed.core.errors import InvalidValueError
+from lakebed.core.schema.transforms import resolve_transforms
+from lakebed.core.schema.types import Primitive
+from lakebed.pipeline.sql.filters import Filter, conditions_of, has_doubtful_quotes, list_conjuncts, parse_where, partition_texts
+from lakebed.pipeline.sql.predicates import Condition
+from lakebed.registry.queries.plans import read_plan
+from lakebed.storage.partition_paths import decode_partition_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakebed.core.schema.schema import Schema
+    from lakebed.core.schema.transforms import Transform
+    from lakebed.core.schema.types import Field
+    from lakebed.pipeline.read.read import Ask, Question
+    from lakebed.pipeline.sql.predicates import Zone
+    from lakebed.registry.tables.lake_tables import LakeTable
+    from lakebed.registry.tables.view_sets import LiveFile
+    from lakebed.registry.transaction import Reader
+
+_Transforms = tuple[tuple["Transform", "Field"], ...]
+_BREAKS: dict[type[exp.Expr], tuple[type[exp.Expr], ...]] = {
+    exp.LT: (exp.GTE,),
+    exp.LTE: (exp.GT,),
+    exp.GT: (exp.LTE,),
+    exp.GTE: (exp.LT,),
+    exp.EQ: (exp.LT, exp.GT),
+    exp.NullSafeEQ: (exp.LT, exp.GT),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """One conjunct. A row that does not satisfy it satisfies one of `broken` (None: not known).
+
+    `values` are partition fields by identity with the texts that satisfy it: such a path tells the value of every row.
+    """
+
+    broken: tuple[Filter, ...] | None = ()
+    values: tuple[tuple[str, frozenset[str]], ...] = ()
+
+    def is_told_by(self, partition_path: str) -> bool:
+        if not self.values:
+            return False
+        try:
+            told = dict(decode_partition_path(partition_path))
+        except InvalidValueError:
+            return False
+        return any(told.get(name) in texts for name, texts in self.values)
+
+
+def list_proofs(where: str, table: LakeTable, zone: Zone) -> list[Proof] | None:
+    """How each conjunct could be proven; None where one of them is not understood."""
+    tree = parse_where(where)
+    if tree is None or has_doubtful_quotes(where):
+        return None
+    transforms = resolve_transforms(table.schema, json.loads(table.metadata.partition_by))
+    proofs = [_proof(conjunct, table.schema, transforms, zone) for conjunct in list_conjuncts(tree)]
+    known = [proof for proof in proofs if proof is not None]
+    return known if len(known) == len(proofs) else None
+
+
+def find_proven(reader: Reader, ask: Ask, question: Question, proofs: Sequence[Proof] | None, files: Sequence[LiveFile]) -> frozenset[str]:
+    """The paths of those `files` whose rows satisfy every conjunct."""
+    every = frozenset(file.path for file in files)
+    if proofs is None or not every:
+        return frozenset()
+    proven = every
+    for proof in proofs:
+        told = frozenset(file.path for file in files if proof.is_told_by(file.partition_path))
+        cleared = frozenset() if proof.broken is None else every.difference(*(_suspects(reader, ask, question, b) for b in proof.broken))
+        proven &= told | cleared
+    return proven
+
+
+def _suspects(reader: Reader, ask: Ask, question: Question, broken: Filter) -> list[str]:
+    """Files that may hold a row which breaks the conjunct."""
+    both = question.used & broken
+    plan = read_plan(
+        reader, ask.name, ranges=both.ranges, nulls=both.nulls, partition_paths=question.partition_paths, instance=ask.instance
+    )  # fmt: skip
+    return plan.paths
+
+
+def _proof(node: exp.Expr, schema: Schema, transforms: _Transforms, zone: Zone) -> Proof | None:
+    if isinstance(node, exp.Boolean) and node.this:
+        return Proof()
+    found = _conditions(node, schema, zone)
+    if not found:
+        return None
+    return Proof(broken=_broken(node, found[0], schema, zone), values=_path_values(found[0], transforms))
+
+
+def _broken(node: exp.Expr, condition: Condition, schema: Schema, zone: Zone) -> tuple[Filter, ...] | None:
+    filters = [Filter(conditions=_conditions(other, schema, zone)) for other in _opposites(node)]
+    if not filters or not all(f.conditions for f in filters):
+        return None
+    if isinstance(node, exp.Is | exp.Not):
+        return tuple(filters)
+    return (*filters, Filter(conditions=(Condition(field=condition.field, is_null=True),)))
+
+
+def _opposites(node: exp.Expr) -> list[exp.Expr]:
+    """What rows that break the conjunct satisfy, as far as they do not leave it unknown."""
+    match node:
+        case exp.Is():
+            return [exp.Not(this=node.copy())]
+        case exp.Not():
+            return [node.this.copy()]
+        case exp.Between():
+            below, above = node.args["low"], node.args["high"]
+            return [exp.LT(this=node.this.copy(), expression=below.copy()), exp.GT(this=node.this.copy(), expression=above.copy())]
+        case _:
+            return [kind(this=node.this.copy(), expression=node.expression.copy()) for kind in _BREAKS.get(type(node), ())]
+
+
+def _conditions(node: exp.Expr, schema: Schema, zone: Zone) -> tuple[Condition, ...]:
+    return conditions_of(node, schema, zone, lambda column: not column.table).conditions
+
+
+def _path_values(condition: Condition, transforms: _Transforms) -> tuple[tuple[str, frozenset[str]], ...]:
+    kind = condition.field.type
+    if condition.among is None or not isinstance(kind, Primitive):
+        return ()
+    identities = [t for t, source in transforms if t.kind == "identity" and source.field_id == condition.field.field_id]
+    found = [(transform.name, partition_texts(transform, kind, condition.among)) for transform in identities]
+    return tuple((name, texts) for name, texts in found if texts is not None)

@@ -1,0 +1,325 @@
+"""A DataFrame into the files of one operation: Spark writes, the driver makes them durable, hashes and reads footers."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from lakebed.core import fingerprints
+from lakebed.core.errors import InvalidValueError, NotIcebergReadyError, SchemaRefusedError, SessionRefusedError, StorageUnavailableError
+from lakebed.core.names import GLOBAL_INSTANCE
+from lakebed.core.partitions import NewPartition
+from lakebed.core.schema.types import Primitive
+from lakebed.parquet.capture import CapturedFile, capture_written
+from lakebed.parquet.footer.field_ids import give_ids
+from lakebed.parquet.inspect import is_in_old_calendar
+from lakebed.parquet.rewrite.task_writer import WRITTEN, TaskWriter
+from lakebed.parquet.schema.arrow import to_arrow_nullable
+from lakebed.pipeline.rows.constraints import require_times
+from lakebed.pipeline.rows.partition_key import KEY, KeyPlan, gather_by_key, plan_key
+from lakebed.pipeline.rows.projection import is_in_shape, select_physical
+from lakebed.pipeline.rows.scan import is_remote_session
+from lakebed.pipeline.rows.types import needs_own_writer, quote, select_stored
+from lakebed.pipeline.spark.errors import spark_translated
+from lakebed.pipeline.spark.interrupts import interruptible
+from lakebed.pipeline.spark.shipping import ship
+from lakebed.pipeline.write.staging import Staging, staging
+from lakebed.registry.partitions.publish import publish_partition
+from lakebed.registry.partitions.retire import DEFAULT_GRACE_US
+from lakebed.writing import wanted_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebed.core.names import TableName
+    from lakebed.core.schema.schema import Schema
+    from lakebed.core.times import TimeRange
+    from lakebed.parquet.inspect import Wanted
+    from lakebed.pipeline.context import Context
+    from lakebed.registry.partitions.publish import Published
+    from lakebed.registry.tables.lake_tables import LakeTable
+    from lakebed.registry.transaction import Transaction
+    from lakebed.storage.protocol import FileFacts, Storage
+
+__all__ = ["Staging", "list_settings", "publish_files", "staging", "write_frame", "write_physical"]
+
+_runs_here: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
+_WORKERS = 8
+_LITTLE_BYTES = 1 << 20
+_TIMES = frozenset({"date", "timestamp", "timestamptz"})
+_OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}  # no _SUCCESS: it would be an unregistered file
+# no checksum file beside each file: the registry has a better one. Cached, Hadoop would give us the session's file system
+_LOCAL_OPTIONS = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
+# without these, times are written as INT96 or in a calendar that no other engine uses
+_NEEDED = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+}
+
+
+def write_frame(context: Context, work: Staging, table: LakeTable, df: DataFrame) -> list[CapturedFile]:
+    """Write the rows of `df` as files of the operation: durable, hashed, footers and statistics read, partition paths set.
+
+    Columns are found by name. Rows that do not fit the table are refused, statically or by the row that breaks a rule.
+    Without rows there is no file.
+    """
+
+    def ready(key: KeyPlan) -> _Ready:
+        if _can_name_columns(context, df.sparkSession) and not needs_own_writer(table.schema) and is_in_shape(df, table.schema):
+            return _Ready(arrange(df, table, key), {f.physical_name: f.field_id for f in table.schema.fields})
+        return _Ready(prepare(df, table, key))
+
+    return _write(context, work, table, df.sparkSession, ready)
+
+
+def write_physical(context: Context, work: Staging, table: LakeTable, written: DataFrame) -> list[CapturedFile]:
+    """`write_frame` for rows that are under physical names, and checked, already: those of the table's own files."""
+    return _write(context, work, table, written.sparkSession, lambda key: _Ready(arrange(select_stored(written, table.schema), table, key)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """Rows as they go into files; `ids` of columns that the files are to get when they are written."""
+
+    frame: DataFrame
+    ids: Mapping[str, int] = field(default_factory=dict)
+
+
+def _write(
+    context: Context, work: Staging, table: LakeTable, spark: SparkSession, ready: Callable[[KeyPlan], _Ready]
+) -> list[CapturedFile]:
+    key = key_of(table)
+    with spark_translated(f"writing rows into {table.name}"), interruptible(), work.stage("spark"):
+        prepared = ready(key)
+        told: frozenset[str] | None = None
+        if needs_own_writer(table.schema):
+            told = _write_own(context, work, table, prepared.frame, key)
+        else:
+            _write_native(work, table, prepared.frame, key)
+    try:
+        return _take(context.storage, work, table, key, told, prepared.ids)
+    except NotIcebergReadyError as exc:
+        require_settings(spark)
+        message = f"{table.name} cannot take these rows: {'; '.join(exc.problems)}"
+        raise SchemaRefusedError(message) from exc
+
+
+def prepare(df: DataFrame, table: LakeTable, key: KeyPlan, *, has_statistics: bool = True) -> DataFrame:
+    """The rows as they go into files: checked, under physical names with ids, sorted, with their key if there is one."""
+    return arrange(select_physical(df, table.schema, name=str(table.name), has_statistics=has_statistics), table, key)
+
+
+def arrange(written: DataFrame, table: LakeTable, key: KeyPlan) -> DataFrame:
+    sort_by = [quote(_physical(table.schema, name)) for name in list_settings(table.metadata.sort_by)]
+    if not key.transforms:
+        return written.sortWithinPartitions(*sort_by) if sort_by else written
+    keyed = gather_by_key(key.add_to(written))
+    # Spark's own writer sorts by the key itself, and faster
+    return keyed.sortWithinPartitions(KEY, *sort_by) if sort_by or needs_own_writer(table.schema) else keyed
+
+
+def publish_files(  # noqa: PLR0913 - one call says all that becomes true
+    context: Context,
+    work: Staging,
+    table: LakeTable,
+    captured: Sequence[CapturedFile],
+    *,
+    instance: str = GLOBAL_INSTANCE,
+    insert_range: TimeRange | None = None,
+    replacing: AbstractSet[int] = frozenset(),
+    keeping: AbstractSet[int] = frozenset(),
+    fingerprint: str | None = None,
+    source_data_hash: str | None = None,
+    lookup_hash: str | None = None,
+    inputs: Sequence[TableName] = (),
+    guard: Callable[[Transaction], None] | None = None,
+    schema_hash: str | None = None,
+    grace_us: int = DEFAULT_GRACE_US,
+) -> Published:
+    """Make the files one partition, in the transaction that also registers the operation; no file makes an empty partition."""
+    partition = new_partition(table, captured, instance=instance, insert_range=insert_range, schema_hash=schema_hash)
+    partition = replace(
+        partition,
+        source_data_hash=source_data_hash,
+        lookup_hash=lookup_hash,
+        fingerprint=fingerprint or partition.fingerprint,
+    )
+    with work.stage("registry"):
+        work.published = publish_partition(
+            context.registry,
+            partition,
+            work.operation,
+            replacing=replacing,
+            keeping=keeping,
+            grace_us=grace_us,
+            inputs=inputs,
+            guard=guard,
+        )
+    return work.published
+
+
+def new_partition(
+    table: LakeTable,
+    captured: Sequence[CapturedFile],
+    *,
+    instance: str = GLOBAL_INSTANCE,
+    insert_range: TimeRange | None = None,
+    schema_hash: str | None = None,
+) -> NewPartition:
+    return NewPartition(
+        table=table.name,
+        schema_hash=schema_hash or table.schema_hash,
+        fingerprint=fingerprints.from_bytes(secrets.token_bytes(16)) if captured else fingerprints.ZERO,  # no rows change no view
+        files=tuple(c.file for c in captured),
+        instance=instance,
+        insert_range=insert_range,
+        event_range=_event_range(table, captured),
+    )
+
+
+def key_of(table: LakeTable) -> KeyPlan:
+    return plan_key(table.schema, list_settings(table.metadata.partition_by))
+
+
+@lru_cache(maxsize=256)
+def list_settings(stored: str) -> tuple[str, ...]:
+    """`partition_by` and `sort_by` as the registry keeps them."""
+    return tuple(json.loads(stored))
+
+
+def _event_range(table: LakeTable, captured: Sequence[CapturedFile]) -> tuple[int, int] | None:
+    """Of the rows that have an event time; a file whose rows have none does not widen it."""
+    known = [c.event_range for c in captured if c.event_range is not None]
+    if captured and not known and table.row.event_time_field is not None:
+        name = table.schema.by_id[table.row.event_time_field].name
+        message = f"{table.name}: the event time {name} is NULL in every row, so no reader could find them: fill it before writing"
+        raise InvalidValueError(message)
+    return (min(low for low, _ in known), max(high for _, high in known)) if known else None
+
+
+def require_settings(spark: SparkSession) -> None:
+    """Asked when a file is not as it should be: asking before every write would cost more than reading its footer."""
+    with spark_translated("looking at the Spark session"):
+        wrong = [f"{key}={wanted}" for key, wanted in _NEEDED.items() if (spark.conf.get(key) or "").upper() != wanted]
+    if wrong:
+        message = f"this Spark session would write times that other engines misread: set {', '.join(wrong)} on it"
+        raise SessionRefusedError(message)
+
+
+def _physical(schema: Schema, name: str) -> str:
+    """Settings name a column as it was first called."""
+    return name if any(f.physical_name == name for f in schema.fields) else schema.require(name).physical_name
+
+
+def spark_location(path: str) -> str:
+    """A canonical path as Spark's file systems spell it."""
+    return f"file://{path}" if path.startswith("/") else "s3a" + path.removeprefix("s3")
+
+
+def _write_native(work: Staging, table: LakeTable, df: DataFrame, key: KeyPlan) -> None:
+    """Spark's committer moves the files of committed attempts here, and nothing else."""
+    place = spark_location(work.directory)
+    options = _OPTIONS | _LOCAL_OPTIONS if place.startswith("file:") else _OPTIONS
+    writer = df.write.options(compression=table.metadata.compression, **options)
+    if key.transforms:
+        writer = writer.partitionBy(KEY)
+    writer.parquet(place)
+
+
+def _write_own(context: Context, work: Staging, table: LakeTable, df: DataFrame, key: KeyPlan) -> frozenset[str]:
+    """The files that committed attempts told of: each task's answer reaches the driver once."""
+    if context.storage.paths.warehouse.is_local:
+        Path(work.directory).mkdir(parents=True)
+    task = TaskWriter(
+        work.directory,
+        to_arrow_nullable(table.schema),
+        key=KEY if key.transforms else None,
+        compression=table.metadata.compression,
+    )
+    rows = df.mapInArrow(ship(task), WRITTEN).collect()
+    return frozenset(context.storage.canonical(row["path"]) for row in rows)
+
+
+def _take(
+    storage: Storage, work: Staging, table: LakeTable, key: KeyPlan, told: frozenset[str] | None, ids: Mapping[str, int]
+) -> list[CapturedFile]:
+    with work.stage("sync"):
+        files, leftovers = _sort_out(storage, work.directory, told)
+        _delete(storage, leftovers)
+        for file in files if ids else ():  # one after the other: little but short calls, which threads would only wait for
+            give_ids(storage, file.path, ids)
+    wanted = replace(wanted_of(table), always=_sources(table.schema, key))
+    examine = partial(_capture, storage, table, wanted, key)
+    with work.stage("capture"):
+        captured = _examine_and_sync(storage, work.directory, files, examine)
+    _delete(storage, [file.path for file, found in zip(files, captured, strict=True) if found is None])
+    return [found for found in captured if found is not None]
+
+
+def _can_name_columns(context: Context, spark: SparkSession) -> bool:
+    """Whether files are ours to change: those of executors elsewhere may belong to another user."""
+    if spark not in _runs_here:
+        _runs_here[spark] = not is_remote_session(spark) and (spark.conf.get("spark.master", "") or "").startswith("local")
+    return _runs_here[spark] and context.storage.paths.warehouse.is_local
+
+
+def _examine_and_sync(
+    storage: Storage, directory: str, files: Sequence[FileFacts], examine: Callable[[str], CapturedFile | None]
+) -> list[CapturedFile | None]:
+    """Both at once: the disk is slower than reading back what was just written. Little is read sooner than threads start."""
+    if not files:
+        return []
+    is_little = sum(file.size_bytes for file in files) <= _LITTLE_BYTES
+    with ThreadPoolExecutor(1 if is_little else min(_WORKERS, 1 + len(files)), thread_name_prefix="lakebed-capture") as pool:
+        synced = pool.submit(storage.sync_tree, directory)
+        captured = list((map if is_little else pool.map)(examine, (file.path for file in files)))
+        synced.result()
+    return captured
+
+
+def _sort_out(storage: Storage, directory: str, told: frozenset[str] | None) -> tuple[list[FileFacts], list[str]]:
+    """The data files, and what else lies there: checksums of Hadoop's local file system, files of attempts that lost."""
+    listed = sorted(storage.list_files(directory), key=attrgetter("path"))
+    is_data = told.__contains__ if told is not None else _is_spark_file
+    return [facts for facts in listed if is_data(facts.path)], [facts.path for facts in listed if not is_data(facts.path)]
+
+
+def _is_spark_file(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return name.startswith("part-") and name.endswith(".parquet") and "/_temporary/" not in path
+
+
+def _sources(schema: Schema, key: KeyPlan) -> frozenset[int]:
+    """Columns whose statistics are kept wherever they stand: what rows are partitioned by, and times, whose range is judged."""
+    times = (f.field_id for f in schema.fields if isinstance(f.type, Primitive) and f.type.name in _TIMES)
+    return frozenset((*times, *(field.field_id for _, field in key.transforms)))
+
+
+def _delete(storage: Storage, paths: Sequence[str]) -> None:
+    """What cannot be deleted must stop the write: it would stay as a file that nobody knows."""
+    if not paths:
+        return
+    failed = [outcome for outcome in storage.delete(paths) if not outcome.gone]
+    if failed:
+        message = f"{len(failed)} leftover file(s) of the write cannot be deleted, first {failed[0].path!a}: {failed[0].reason}"
+        raise StorageUnavailableError(message)
+
+
+def _capture(storage: Storage, table: LakeTable, wanted: Wanted, key: KeyPlan, path: str) -> CapturedFile | None:
+    partition_path = key.partition_path(path.split("/")[-2]) if key.transforms else ""
+    found = capture_written(storage, path, table.schema, wanted=wanted, partition_path=partition_path)
+    if found is not None:
+        require_times(str(table.name), table.schema, found.file.columns)
+        if found.file.footer is not None and is_in_old_calendar(found.file.footer.tail):
+            raise NotIcebergReadyError(path, problems=("its times are counted in the old calendar",))
+    return found
