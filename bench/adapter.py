@@ -35,7 +35,7 @@ from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.queries import plans
 from lakebed.registry.tables.lake_tables import LakeTable
-from lakebed.staging import new_op_id
+from lakebed.staging.write import new_op_id
 
 Registry = Lake
 TABLE = "bench.events"

@@ -190,7 +190,7 @@ def register(lake, paths: list[Path]) -> None:  # noqa: ANN001 - a peer's proces
     from lakebed.registry.files.operations import Operation  # noqa: PLC0415
     from lakebed.registry.partitions.publish import publish_partition  # noqa: PLC0415
     from lakebed.registry.tables.lake_tables import TableSpec, create_table  # noqa: PLC0415
-    from lakebed.staging import new_op_id  # noqa: PLC0415
+    from lakebed.staging.write import new_op_id  # noqa: PLC0415
 
     name = TableName("bench", "events")
     table = create_table(lake.registry, TableSpec(name=name, schema=from_arrow(pq.read_schema(paths[0])), compression="snappy"))

@@ -29,7 +29,7 @@ from lakebed.registry.files.operations import Operation
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.partitions.retire import load_victims, retire_victims
 from lakebed.registry.tables.lake_tables import LakeTable, TableSpec, create_table, evolve_schema, require_table
-from lakebed.writing import partition_of, place_file, wanted_of_foreign
+from lakebed.staging.register import partition_of, place_file, wanted_of_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -19,7 +19,7 @@ from lakebed.parquet.capture import capture
 from lakebed.parquet.schema.arrow import to_arrow
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.tables.lake_tables import TableSpec, create_table, evolve_schema
-from lakebed.writing import partition_of, wanted_of
+from lakebed.staging.register import partition_of, wanted_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

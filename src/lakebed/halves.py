@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeGuard, Unpack
 
 import pyarrow as pa
 
-from lakebed import admin, writing
+from lakebed import admin
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import TableName
 from lakebed.core.schema.ddl import parse_columns
@@ -15,6 +15,7 @@ from lakebed.core.schema.schema import Schema
 from lakebed.core.times import Time, TimeRange
 from lakebed.parquet.schema.arrow import from_arrow
 from lakebed.registry.tables.lake_tables import require_table
+from lakebed.staging import register
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from lakebed.registry.partitions.publish import Published
     from lakebed.registry.registry import Registry
     from lakebed.repair import RepairOptions, RepairResult
+    from lakebed.staging.register import RegisterOptions
     from lakebed.storage.protocol import Storage
-    from lakebed.writing import RegisterOptions
 
     AnySchema: TypeAlias = Schema | pa.Schema | StructType | str
 
@@ -67,9 +68,9 @@ def _is_sparks(schema: object) -> TypeGuard[StructType]:
     return kind.__module__.startswith("pyspark.") and kind.__name__ == "StructType"
 
 
-def open_writing(registry: Registry, storage: Storage, name: str) -> AbstractContextManager[writing.Writing]:
+def open_writing(registry: Registry, storage: Storage, name: str) -> AbstractContextManager[register.Writing]:
     """Without Spark: `with lake.writing("db.t") as w:` write files to `w.new_path()`, then `w.publish()`."""
-    return writing.open_writing(registry, storage, require_table(registry, TableName.parse(name)))
+    return register.open_writing(registry, storage, require_table(registry, TableName.parse(name)))
 
 
 def register_files(
@@ -85,7 +86,7 @@ def register_files(
     """Publish Parquet files that others wrote into the warehouse, parsed in a disposable process."""
     wanted = TimeRange.maybe(insert_begin, insert_end)
     table = require_table(registry, TableName.parse(name))
-    return writing.register_files(registry, storage, table, paths, insert_range=wanted, **options)
+    return register.register_files(registry, storage, table, paths, insert_range=wanted, **options)
 
 
 def drop_table(

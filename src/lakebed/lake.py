@@ -13,7 +13,6 @@ from lakebed.core.redaction import strip_password
 from lakebed.core.tables.snapshots import Trigger
 from lakebed.opening import open_halves
 from lakebed.parquet.cache import FooterCache
-from lakebed.publishing import Embedded
 from lakebed.registry.files.footers import FooterIndex, load_partition_metadata
 from lakebed.registry.open import read_facts
 from lakebed.registry.queries import plans
@@ -22,6 +21,7 @@ from lakebed.registry.registry import Registry
 from lakebed.registry.snapshots.waiting import RegistryCommits, take_snapshot, wait_until_published
 from lakebed.registry.tables import lake_tables
 from lakebed.registry.tables.names import resolve_name
+from lakebed.service.embedded import Embedded
 from lakebed.settings import ConnectOptions, Settings, SparkWishes, load_settings, restore_password
 from lakebed.storage.protocol import Storage
 from lakebed.until_closed import until_closed
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from lakebed.registry.snapshots.waiting import Commits
     from lakebed.registry.tables.lake_tables import TableOptions
     from lakebed.registry.tables.view_sets import ViewSet
-    from lakebed.service import Service, ServiceOptions, Upkeep
+    from lakebed.service.service import Service, ServiceOptions, Upkeep
 
 
 def connect(
@@ -356,7 +356,7 @@ class Lake:
     rollback = on_halves(admin.roll_back_to)
 
     def _upkeep(self) -> Upkeep:
-        from lakebed.service import Upkeep
+        from lakebed.service.service import Upkeep
 
         settings = self.settings
         return Upkeep(context=lambda: self.context, schedule=settings.schedule, queues_orphans=settings.sweep == "queue")

@@ -16,7 +16,7 @@ from lakebed.core.partitions import NewPartition
 from lakebed.parquet.capture import capture
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.tables.lake_tables import require_table
-from lakebed.writing import wanted_of
+from lakebed.staging.register import wanted_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

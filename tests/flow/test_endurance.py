@@ -17,7 +17,7 @@ from lakebed.core.errors import PartitionStraddlesError
 from lakebed.core.tasks import OFF, Task
 from lakebed.lake import connect
 from lakebed.maintenance.schedule import Due
-from lakebed.service import Service, Upkeep
+from lakebed.service.service import Service, Upkeep
 from serving import Served, serving, wait_until
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from lakebed.lake import connect
-from lakebed.service import STOP_S
+from lakebed.service.service import STOP_S
 from serving import wait_until
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, List, Primitive, Struct
 from lakebed.iceberg.locations import from_uri
 from lakebed.parquet.schema.arrow import to_arrow
-from lakebed.writing import register_files
+from lakebed.staging.register import register_files
 
 if TYPE_CHECKING:
     from lakebed.iceberg.manifests.avro import Entry

@@ -14,7 +14,7 @@ from lakebed.iceberg.commit.committer import Committer
 from lakebed.iceberg.commit.snapshot import DEFAULT_LIMITS, Change, MergeLimits, choose_operation, plan_manifests
 from lakebed.iceberg.manifests.avro import Manifest
 from lakebed.registry.partitions.publish import publish_partition
-from lakebed.writing import register_files
+from lakebed.staging.register import register_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,7 @@ from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.iceberg.types.schemas import INSTANCE_COLUMN
 from lakebed.lake import connect
-from lakebed.writing import register_files
+from lakebed.staging.register import register_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

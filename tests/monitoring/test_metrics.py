@@ -20,7 +20,7 @@ from lakebed.maintenance.reports import Report
 from lakebed.monitoring.declarations import METRICS
 from lakebed.monitoring.metrics import Metrics
 from lakebed.registry.journal.leases import find_holder
-from lakebed.service import Service, Upkeep
+from lakebed.service.service import Service, Upkeep
 from lakebed.testing import Steps
 
 if TYPE_CHECKING:

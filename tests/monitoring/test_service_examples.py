@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lakebed.service import STOP_S
+from lakebed.service.service import STOP_S
 from lakebed.settings import load_settings
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -22,8 +22,8 @@ from lakebed.core.schema.types import Field, Primitive
 from lakebed.parquet.foreign.partition_values import decode_bound, find_partition_path
 from lakebed.parquet.foreign.preflight import FileVerdict, check_files
 from lakebed.parquet.schema.arrow import to_arrow
+from lakebed.staging.register import register_files
 from lakebed.testing import temporary_lake
-from lakebed.writing import register_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

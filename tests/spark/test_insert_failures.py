@@ -25,7 +25,7 @@ from lakebed.core.errors import (
 from lakebed.pipeline.spark.errors import translate
 from lakebed.pipeline.write.files import publish_files, staging, write_frame
 from lakebed.pipeline.write.insert import insert
-from lakebed.staging import roll_back
+from lakebed.staging.write import roll_back
 from lakebed.testing import Steps
 
 if TYPE_CHECKING:

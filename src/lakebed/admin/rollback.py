@@ -26,8 +26,8 @@ from lakebed.registry.tables.evolve import plan_evolution, require_serving
 from lakebed.registry.tables.groups import list_files_at_group
 from lakebed.registry.tables.lake_tables import READABLE, list_versions, require_table
 from lakebed.registry.tables.view_sets import version_of
-from lakebed.staging import naming_recovery
-from lakebed.writing import open_writing, partition_of, wanted_of
+from lakebed.staging.register import open_writing, partition_of, wanted_of
+from lakebed.staging.write import naming_recovery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Reader, Transaction
+    from lakebed.staging.register import Writing
     from lakebed.storage.protocol import Storage
-    from lakebed.writing import Writing
 
 JOB = "rollback"  # stored in runs: never rename
 

@@ -25,8 +25,8 @@ from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.tables.lake_tables import TableSpec, create_table, evolve_schema, require_table
 from lakebed.registry.tables.names import resolve_name
+from lakebed.staging.register import open_writing, partition_of, place_file, wanted_of_foreign
 from lakebed.storage.intake import bring_in
-from lakebed.writing import open_writing, partition_of, place_file, wanted_of_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
+    from lakebed.staging.register import Writing
     from lakebed.storage.protocol import Storage
-    from lakebed.writing import Writing
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from lakebed.core.schema.types import Primitive
 from lakebed.parquet.rewrite.reader import RowSum, Source
 from lakebed.parquet.rewrite.rewriter import Recipe, rewrite_files
 from lakebed.parquet.rewrite.target import Shape
-from lakebed.writing import wanted_of
+from lakebed.staging.register import wanted_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

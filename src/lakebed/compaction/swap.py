@@ -18,7 +18,7 @@ from lakebed.registry.files.operations import DEFAULT_LEASE_US
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.queries.small_files import COMPACT
 from lakebed.registry.tables.view_sets import guard_files
-from lakebed.staging import staging
+from lakebed.staging.write import staging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

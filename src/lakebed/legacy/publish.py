@@ -13,9 +13,9 @@ from lakebed.registry.files.legacy import import_operation, require_not_imported
 from lakebed.registry.files.operations import register_parts
 from lakebed.registry.partitions.publish import publish
 from lakebed.registry.snapshots.pressure import wait_for_room
-from lakebed.staging import new_op_id
+from lakebed.staging.register import open_writing
+from lakebed.staging.write import new_op_id
 from lakebed.storage.intake import bring_in
-from lakebed.writing import open_writing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
+    from lakebed.staging.register import Writing
     from lakebed.storage.protocol import Storage
-    from lakebed.writing import Writing
 
 
 def publish_batch(

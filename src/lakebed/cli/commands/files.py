@@ -107,7 +107,7 @@ def register_files(
 
     Example: lakebed files register a.parquet --table shop.orders
     """
-    from lakebed import writing  # noqa: PLC0415 - brings pyarrow
+    from lakebed.staging import register
 
     with opened(registry, warehouse, publishes=not dry_run) as lake:
         verdicts = _check(lake, table, paths, adopt=adopt, verify=verify)
@@ -116,7 +116,7 @@ def register_files(
         if not refused and not dry_run:
             with showing("registering") as tell:
                 found = lake.table(table)
-                done = writing.register_files(lake.registry, lake.storage, found, _absolute(paths), adopt=adopt, progress=tell)
+                done = register.register_files(lake.registry, lake.storage, found, _absolute(paths), adopt=adopt, progress=tell)
     _render_registered(done, verdicts, table=table, dry_run=dry_run, as_json=as_json)
     if refused:
         raise typer.Exit(EXIT_REFUSED)

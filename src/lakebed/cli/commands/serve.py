@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lakebed.lake import Lake
     from lakebed.monitoring.endpoints import Endpoints
-    from lakebed.service import Service
+    from lakebed.service.service import Service
     from lakebed.settings import Settings
 
 _LOOK_S = 1.0

@@ -14,7 +14,7 @@ from lakebed.iceberg.metadata.metadata import COMMITTED_GROUP, FOREIGN_TAG, GROU
 from lakebed.iceberg.metadata.ownership import MAIN, OWN_KEYS, WRITTEN, find_own_ancestor, is_our_snapshot, read_written
 from lakebed.registry.queries.listing import list_files
 from lakebed.registry.tables.lake_tables import require_table
-from lakebed.writing import register_files
+from lakebed.staging.register import register_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -26,7 +26,7 @@ from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.snapshots.pressure import wait_for_room
 from lakebed.registry.tables.names import resolve_name
 from lakebed.registry.tables.view_sets import guard_source, list_definitions, promote_when_covered
-from lakebed.staging import new_op_id
+from lakebed.staging.write import new_op_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -33,7 +33,7 @@ from lakebed.pipeline.spark.shipping import ship
 from lakebed.pipeline.write.staging import Staging, staging
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.partitions.retire import DEFAULT_GRACE_US
-from lakebed.writing import wanted_of
+from lakebed.staging.register import wanted_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

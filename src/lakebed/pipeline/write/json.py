@@ -28,7 +28,7 @@ from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.snapshots.pressure import wait_for_room
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.registry.tables.names import resolve_name
-from lakebed.staging import new_op_id
+from lakebed.staging.write import new_op_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

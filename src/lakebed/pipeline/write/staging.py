@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from lakebed.core.errors import OperationConflictError
 from lakebed.registry.files.batches import Batch
 from lakebed.registry.files.operations import DEFAULT_LEASE_US
-from lakebed.staging import Staging, require_warehouse, roll_back
-from lakebed.staging import staging as open_write
+from lakebed.staging.write import Staging, require_warehouse, roll_back
+from lakebed.staging.write import staging as open_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

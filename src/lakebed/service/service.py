@@ -20,7 +20,6 @@ from lakebed.core.tasks import DEFAULT_SCHEDULE
 from lakebed.iceberg.catalog import open_catalog
 from lakebed.iceberg.commit.committer import Committer
 from lakebed.iceberg.upkeep.dropping import forget_dropped
-from lakebed.maintenance.leading import Leading
 from lakebed.maintenance.runner import Runner
 from lakebed.maintenance.schedule import make_schedule
 from lakebed.maintenance.threads import RepeatingThread
@@ -33,6 +32,7 @@ from lakebed.registry.maintenance.schedules import find_lake_id
 from lakebed.registry.processes import make_owner
 from lakebed.registry.snapshots.waiting import wait_for_group, wait_until_published
 from lakebed.registry.tables.lake_tables import list_tables
+from lakebed.service.leadership import Leading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lakebed.compaction import Engines
     from lakebed.registry.registry import Registry
     from lakebed.registry.snapshots.waiting import Committed
-    from lakebed.service import Service, ServiceOptions, Upkeep
+    from lakebed.service.service import Service, ServiceOptions, Upkeep
     from lakebed.storage.protocol import Storage
 
 logger = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class Embedded:
         service.stop(EXIT_DRAIN_S)
 
     def _build(self, **options: Any) -> Service:
-        from lakebed.service import Service  # noqa: PLC0415 - Iceberg's library is imported by those who publish, not by those who list tables
+        from lakebed.service.service import Service  # noqa: PLC0415 - Iceberg's library is imported by those who publish, not by those who list tables
 
         return Service(self._registry, self._storage, **options)
 

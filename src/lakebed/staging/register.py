@@ -24,7 +24,7 @@ from lakebed.registry.files.operations import DEFAULT_LEASE_US, Operation
 from lakebed.registry.partitions.publish import Published, publish_partition
 from lakebed.registry.partitions.retire import DEFAULT_GRACE_US
 from lakebed.registry.snapshots.pressure import wait_for_room
-from lakebed.staging import naming_recovery, new_op_id, staging
+from lakebed.staging.write import naming_recovery, new_op_id, staging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakebed.core.times import TimeRange
     from lakebed.registry.registry import Registry
     from lakebed.registry.tables.lake_tables import LakeTable
-    from lakebed.staging import Staging
+    from lakebed.staging.write import Staging
     from lakebed.storage.protocol import Storage
 
 
