@@ -210,7 +210,7 @@ def compact_unchecked(place: Path) -> dict[str, float]:
     """As the peers do it: no sums over the rows, no SHA-256, nothing read back, nothing synced. Rows are still counted."""
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    from lakebed.parquet.rewrite import reader, rewriter
+    from lakebed.parquet.rewrite import reader, rewriter  # noqa: PLC0415
     from lakebed.storage.local import LocalStorage  # noqa: PLC0415
 
     reader.sum_rows = lambda *_: 0

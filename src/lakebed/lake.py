@@ -15,7 +15,6 @@ from lakebed.opening import open_halves
 from lakebed.parquet.cache import FooterCache
 from lakebed.registry.files.footers import FooterIndex, load_partition_metadata
 from lakebed.registry.open import read_facts
-from lakebed.registry.queries import plans
 from lakebed.registry.queries.time_travel import plan_at
 from lakebed.registry.registry import Registry
 from lakebed.registry.snapshots.waiting import RegistryCommits, take_snapshot, wait_until_published
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from lakebed.pipeline.views.plan import MaterializeResult
     from lakebed.pipeline.write.grouped import GroupedWriter
     from lakebed.pipeline.write.insert import Mode
+    from lakebed.registry.queries import plans
     from lakebed.registry.snapshots.waiting import Commits
     from lakebed.registry.tables.lake_tables import TableOptions
     from lakebed.registry.tables.view_sets import ViewSet

@@ -21,9 +21,8 @@ from lakebed.core.errors import (
     StorageFullError,
     StorageUnavailableError,
 )
-from lakebed.storage import open
 from lakebed.storage.errors import translate
-from lakebed.storage.open import open_storage, read_marker
+from lakebed.storage.open import mark_warehouse, open_storage, read_marker
 
 if TYPE_CHECKING:
     from lakebed.storage.objects import ObjectStorage
@@ -34,7 +33,7 @@ pytest_plugins = ["storage_fixtures"]
 RACE = """
 import sys
 from lakebed.core.errors import FileConflictError
-from lakebed.storage.open import open_storage, read_marker
+from lakebed.storage.open import mark_warehouse, open_storage, read_marker
 root, files = sys.argv[1], int(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()
@@ -94,7 +93,7 @@ def test_a_warehouse_keeps_its_identity(storage: Storage) -> None:
 def test_a_marker_that_somebody_else_made_in_the_same_moment_counts(storage: Storage) -> None:
     theirs = read_marker(storage)
 
-    open.mark_warehouse(storage, registry_id=None)
+    mark_warehouse(storage, registry_id=None)
 
     assert read_marker(storage) == theirs
 

@@ -133,7 +133,7 @@ def _unqueue(mender: Mender, step: Step) -> str:
 
 
 def _recount(mender: Mender, step: Step) -> str:
-    return f"{mending.recount_tables(mender.registry, mender.table_ids(step))} table(s) counted again"
+    return f"{rows.recount_tables(mender.registry, mender.table_ids(step))} table(s) counted again"
 
 
 def _mend_leases(mender: Mender, _: Step) -> str:

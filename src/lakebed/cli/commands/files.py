@@ -107,7 +107,7 @@ def register_files(
 
     Example: lakebed files register a.parquet --table shop.orders
     """
-    from lakebed.staging import register
+    from lakebed.staging import register  # noqa: PLC0415
 
     with opened(registry, warehouse, publishes=not dry_run) as lake:
         verdicts = _check(lake, table, paths, adopt=adopt, verify=verify)

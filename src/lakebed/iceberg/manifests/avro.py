@@ -15,7 +15,7 @@ import fastavro
 from lakebed.core.errors import FileChangedError
 from lakebed.iceberg.locations import from_uri
 from lakebed.iceberg.pyiceberg_internals import FORMAT_VERSION, entry_schema, list_schema
-from lakebed.iceberg.types import values
+from lakebed.iceberg.types.values import encode, to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -178,7 +178,7 @@ def _inherit(entry: Entry, manifest: Manifest) -> Entry:
         entry["snapshot_id"] = manifest.added_snapshot_id
     partition = entry["data_file"]["partition"]
     for name, value in partition.items():
-        partition[name] = values.to_plain(value)
+        partition[name] = to_plain(value)
     return entry
 
 
@@ -194,8 +194,8 @@ def _summary(kind: Any, values: Sequence[Value | None]) -> dict[str, Any]:
     return {
         "contains_null": len(known) < len(values),
         "contains_nan": False,
-        "lower_bound": values.encode(kind, min(known)) if known else None,
-        "upper_bound": values.encode(kind, max(known)) if known else None,
+        "lower_bound": encode(kind, min(known)) if known else None,
+        "upper_bound": encode(kind, max(known)) if known else None,
     }
 
 

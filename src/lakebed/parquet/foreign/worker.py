@@ -128,7 +128,7 @@ def _limited(payload: bytes) -> bytes:
     return (
         payload
         if len(payload) <= protocol.MAX_ANSWER
-        else protocol.encode_answer(protocol.OverLimit(limit=f"{wire.MAX_ANSWER} bytes of statistics"))
+        else protocol.encode_answer(protocol.OverLimit(limit=f"{protocol.MAX_ANSWER} bytes of statistics"))
     )
 
 
