@@ -16,13 +16,14 @@ from pathlib import Path
 from batches import ROWS, SCHEMA, write_files
 from harness import file_name, part_of
 from lakebed import admin
-from lakebed.core import bounds, fingerprints
+from lakebed.core import fingerprints
 from lakebed.core.events import Operation as Change
 from lakebed.core.events import RegistryTable
 from lakebed.core.files import ColumnStatistics, Footer, NewFile
 from lakebed.core.names import TableName
 from lakebed.core.partitions import NewPartition
 from lakebed.core.rows import TableFiles
+from lakebed.core.schema import bounds
 from lakebed.core.schema.types import Primitive
 from lakebed.lake import Lake, connect
 from lakebed.parquet.cache import FooterCache, open_file

@@ -29,13 +29,14 @@ import machine
 import postgres
 from harness import percentile
 from lakebed.astha import Astha, AsthaOptions
-from lakebed.core import bounds, fingerprints
+from lakebed.core import fingerprints
 from lakebed.core.events import SUBSCRIPTIONS, Component, Event, RegistryTable
 from lakebed.core.files import ColumnStatistics, Footer, NewFile
 from lakebed.core.ids import make_op_id
 from lakebed.core.names import TableName
 from lakebed.core.partitions import NewPartition
 from lakebed.core.rows import Row, TableFiles
+from lakebed.core.schema import bounds
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.registry.files.operations import Operation

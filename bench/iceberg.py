@@ -34,17 +34,17 @@ from lakebed.core.names import TableName
 from lakebed.core.partitions import NewPartition
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
-from lakebed.core.wishes import Wishes
+from lakebed.core.tables.snapshots import Wishes
 from lakebed.iceberg.catalog import LakeCatalog, open_catalog
 from lakebed.iceberg.commit.committer import Committer
 from lakebed.iceberg.locations import to_uri
 from lakebed.lake import Lake, connect
-from lakebed.parquet.footer.tail import read_tail
+from lakebed.parquet.footer.framing import read_tail
 from lakebed.parquet.schema.arrow import to_arrow
 from lakebed.registry.files.operations import Operation
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.snapshots.requests import change_wishes
-from lakebed.registry.snapshots.sealing import seal_table
+from lakebed.registry.tables.groups import seal_table
 from lakebed.registry.tables.lake_tables import LakeTable, TableSpec, create_table
 from machine import read_facts
 

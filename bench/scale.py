@@ -22,11 +22,12 @@ from typing import Any
 import machine
 import postgres
 from harness import percentile
-from lakebed.core import bounds, fingerprints
+from lakebed.core import fingerprints
 from lakebed.core.files import ColumnStatistics, Footer, NewFile
 from lakebed.core.ids import make_op_id
 from lakebed.core.names import TableName
 from lakebed.core.partitions import NewPartition
+from lakebed.core.schema import bounds
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.core.times import TimeRange
@@ -36,8 +37,7 @@ from lakebed.registry.partitions.publish import Published, publish_partition
 from lakebed.registry.queries.plans import AtGroup, ColumnRange, plan_files
 from lakebed.registry.registry import Registry
 from lakebed.registry.snapshots.history import sum_at_group
-from lakebed.registry.snapshots.sealing import seal_table
-from lakebed.registry.tables.groups import plan_step
+from lakebed.registry.tables.groups import plan_step, seal_table
 from lakebed.registry.tables.lake_tables import TableSpec, create_table
 from lakebed.testing import multiply_file
 

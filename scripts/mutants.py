@@ -114,7 +114,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell started this in the background
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the run of the tests and its database end, too
     place = SOURCES / "lakebed" / chosen.package
-    modules = sorted(place.glob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+    modules = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
     found = [mutant for path in modules for mutant in list_mutants(path, root=ROOT)]
     sample = [one for one in draw_sample(found, count=chosen.count, seed=chosen.seed) if chosen.only in where(one)]
     chosen.place.mkdir(mode=0o700, exist_ok=True)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakebed.core import bounds, fingerprints
+from lakebed.core import fingerprints
 from lakebed.core.files import ColumnStatistics, Footer, NewFile
 from lakebed.core.ids import make_op_id
 from lakebed.core.names import TableName
 from lakebed.core.partitions import NewPartition
+from lakebed.core.schema import bounds
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.core.times import TimeRange

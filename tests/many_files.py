@@ -13,7 +13,7 @@ from ice import ROWS, IceLake, shop_rows
 from lakebed.core import fingerprints
 from lakebed.core.files import Footer, NewFile
 from lakebed.core.partitions import NewPartition
-from lakebed.parquet.footer.tail import read_tail
+from lakebed.parquet.footer.framing import read_tail
 from lakebed.registry.files.operations import Operation
 from lakebed.registry.partitions.publish import publish_partition
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import DrawFn, SearchStrategy
 
-    from lakebed.core.bounds import Value
+    from lakebed.core.schema.bounds import Value
 
 _WORD = string.ascii_letters + string.digits + "_"
 

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from lakebed.adopt import Adoption, AdoptOptions, ImportOptions, LegacyImport
+    from lakebed.adopt import Adoption, AdoptOptions
     from lakebed.check import CheckReport
-    from lakebed.core.orphans import Needed
+    from lakebed.core.files import Needed
+    from lakebed.legacy import ImportOptions, LegacyImport
     from lakebed.registry.partitions.publish import Published
     from lakebed.registry.registry import Registry
     from lakebed.repair import RepairOptions, RepairResult
@@ -111,8 +112,8 @@ def adopt(registry: Registry, storage: Storage, directory: str, table: str, **op
 
 def import_legacy(registry: Registry, storage: Storage, url: str, **options: Unpack[ImportOptions]) -> LegacyImport:
     """Take over an older lake from its PostgreSQL registry; a dry run unless `dry_run=False`. Killed anywhere, a second run finishes."""
-    from lakebed.adopt import ImportRequest
-    from lakebed.adopt import import_legacy as take
+    from lakebed.legacy import ImportRequest
+    from lakebed.legacy import import_legacy as take
 
     return take(registry, storage, url, ImportRequest(**options))
 

@@ -18,8 +18,7 @@ from lakebed.registry.open import read_facts
 from lakebed.registry.queries.time_travel import plan_at
 from lakebed.registry.registry import Registry
 from lakebed.registry.snapshots.waiting import RegistryCommits, take_snapshot, wait_until_published
-from lakebed.registry.tables import lake_tables
-from lakebed.registry.tables.names import resolve_name
+from lakebed.registry.tables import lake_tables, names
 from lakebed.service.embedded import Embedded
 from lakebed.settings import ConnectOptions, Settings, SparkWishes, load_settings, restore_password
 from lakebed.storage.protocol import Storage
@@ -257,7 +256,7 @@ class Lake:
 
         if fresh and self.table(name).row.kind == "view_set":
             self.materialize(name, upstream=True).raise_failed()
-        parsed = resolve_name(self.registry, name)
+        parsed = names.resolve_name(self.registry, name)
         then = take_snapshot(self.registry, self.commits, parsed, trigger=Trigger.QUERY) if as_of == "snapshot" else as_of
         return read(
             self.context, name, begin=begin, end=end, where=where, as_of=then, instance=instance, columns=columns,

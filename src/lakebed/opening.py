@@ -49,7 +49,7 @@ def adopt_warehouse(url: str, warehouse: str, *, legacy: str | None = None, time
 
     `legacy` names the registry of an older lake whose files are there instead: a registry of its own is created for them.
     """
-    from lakebed.adopt.ownership import require_legacy_files, require_own_files  # noqa: PLC0415 - brings what reads strangers' files
+    from lakebed.legacy.ownership import require_legacy_files, require_own_files  # noqa: PLC0415 - brings what reads strangers' files
 
     storage, compared, is_new = find_place(warehouse), 0, False
     if legacy is not None and storage.find_marker() is None:
@@ -122,7 +122,7 @@ class _Halves:
 
     def claims(self, storage: Storage) -> bool:
         """Whether the files at an unmarked place are those of a registry that has no warehouse yet: one of an early revision, migrated."""
-        from lakebed.adopt.ownership import require_own_files  # noqa: PLC0415 - as above
+        from lakebed.legacy.ownership import require_own_files  # noqa: PLC0415 - as above
 
         if self._registry is None and not has_registry(self.url):
             return False

@@ -14,8 +14,8 @@ from lakebed.core.errors import InvalidValueError, LakebedError, RegistryRefused
 from legacy_lakes import DAY, NEW, OLD, LegacyLake
 
 if TYPE_CHECKING:
-    from lakebed.adopt import ImportOptions, LegacyImport
     from lakebed.lake import Lake
+    from lakebed.legacy import ImportOptions, LegacyImport
 
 
 def run(lake: Lake, old: LegacyLake, **options: Any) -> LegacyImport:

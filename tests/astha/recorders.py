@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from lakebed.astha.delivery.jobs import Job
-    from lakebed.core.events import Event, RegistryTable
+    from lakebed.core.events import Event, RegistryTable, Subscriber
     from lakebed.core.rows import Row
-    from lakebed.core.subscribers import Subscriber
     from lakebed.registry.journal.cursors import Saved
     from lakebed.registry.registry import Registry
 

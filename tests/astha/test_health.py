@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakebed.astha.health import Health
+from lakebed.astha.health_monitor import Health
 
 WELL = Health(every_s=5.0, timeout_s=2.0, due=5.0)
 

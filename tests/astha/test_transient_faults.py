@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ice import IceLake
-    from lakebed.core.events import Component, Event, RegistryTable
+    from lakebed.core.events import Component, Event, RegistryTable, Subscriber
     from lakebed.core.rows import TableMetadata
-    from lakebed.core.subscribers import Subscriber
 
 TABLES = 3
 FAULTS, HALF = 0.05, 0.5

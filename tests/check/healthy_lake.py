@@ -26,8 +26,7 @@ from lakebed.registry.journal.changes import purge_journal, read_ends, save_curs
 from lakebed.registry.journal.leases import hold_for_reading
 from lakebed.registry.partitions.publish import Published, publish_partition
 from lakebed.registry.partitions.retire import retire_by_ids
-from lakebed.registry.snapshots.sealing import seal_table
-from lakebed.registry.tables.groups import seal
+from lakebed.registry.tables.groups import seal, seal_table
 from lakebed.registry.tables.lake_tables import TableSpec, create_table, promote_version, require_table, stage_version
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from lakebed.core.events import SUBSCRIPTIONS, Component, Event
 from lakebed.registry.journal.changes import read_changes
 
 if TYPE_CHECKING:
+    from lakebed.core.events import Subscriber
     from lakebed.core.rows import Row
-    from lakebed.core.subscribers import Subscriber
     from lakebed.registry.registry import Registry
 
 

@@ -15,9 +15,8 @@ from lakebed.core.events import SUBSCRIPTIONS, Component, Operation, RegistryTab
 from lakebed.core.rows import TableFiles, Tables
 from lakebed.registry.journal.changes import read_changes
 from lakebed.registry.journal.leases import acquire_lease
-from lakebed.registry.snapshots.sealing import read_mark
 from lakebed.registry.snapshots.waiting import RegistryCommits, wait_for_group
-from lakebed.registry.tables.groups import set_committed_group
+from lakebed.registry.tables.groups import read_mark, set_committed_group
 from serving import wait_until
 
 if TYPE_CHECKING:

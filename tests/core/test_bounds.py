@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lakebed.core.bounds import MAX_BOUND_BYTES, coordinate, encode, lower_bound, upper_bound
 from lakebed.core.errors import InvalidValueError
+from lakebed.core.schema.bounds import MAX_BOUND_BYTES, coordinate, encode, lower_bound, upper_bound
 from lakebed.core.schema.types import Primitive
 from strategies import primitives, unicode_text, values_of
 

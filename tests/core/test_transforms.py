@@ -20,7 +20,7 @@ from lakebed.core.schema.types import Field, Primitive
 from strategies import aware_datetimes
 
 if TYPE_CHECKING:
-    from lakebed.core.bounds import Value
+    from lakebed.core.schema.bounds import Value
 
 MOMENT = datetime(2017, 11, 16, 22, 31, 8, tzinfo=UTC)
 MICROS = 1_510_871_468_000_000

@@ -12,7 +12,7 @@ from sqlalchemy import event
 
 from builders import ORDERS, seal_pending, within, write_partition
 from ice import open_ice
-from lakebed.core.wishes import Wishes
+from lakebed.core.tables.snapshots import Wishes
 from lakebed.registry.partitions.retire import load_victims, retire_victims
 from lakebed.registry.snapshots.history import list_queued, list_snapshots
 from lakebed.registry.snapshots.requests import change_wishes

@@ -77,7 +77,7 @@ def test_no_statement_takes_a_value_by_formatting() -> None:
     allowed = re.compile(r"_?[A-Z][A-Z0-9_]*(\[.*\])?$")
     declared = {"columns", "', '.join(_COLUMNS)", "', '.join(_METADATA_COLUMNS)", "sql", "source", "' AND '.join(conditions)", "CHANNEL"}
     found = []
-    for module in (ROOT / "src/lakebed/registry").glob("*.py"):
+    for module in (ROOT / "src/lakebed/registry").rglob("*.py"):
         for call in (n for n in ast.walk(ast.parse(module.read_text())) if isinstance(n, ast.Call)):
             if not (isinstance(call.func, ast.Attribute) and call.func.attr in {"query", "run", "send", "execute"} and call.args):
                 continue

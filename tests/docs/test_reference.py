@@ -102,7 +102,7 @@ def test_every_breaker_state_has_a_cause_and_a_remedy() -> None:
 
 
 def test_every_rule_of_the_check_is_explained() -> None:
-    text = "\n".join(module.read_text() for module in (ROOT / "src/lakebed/check").glob("*.py"))
+    text = "\n".join(module.read_text() for module in (ROOT / "src/lakebed/check").rglob("*.py"))
     rules = re.findall(r'Rule\(\s*name="(\w+)"', text)
     assert len(rules) > 40
 

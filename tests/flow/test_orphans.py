@@ -14,7 +14,7 @@ from builders import ORDERS, arrow_rows, make_table, write_partition, writing_pa
 from lakebed.core.errors import FileConflictError, InvalidValueError
 from lakebed.iceberg.catalog import open_catalog
 from lakebed.iceberg.commit.committer import Committer
-from lakebed.registry.snapshots.sealing import seal_table
+from lakebed.registry.tables.groups import seal_table
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake

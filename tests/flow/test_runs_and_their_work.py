@@ -15,7 +15,7 @@ import pytest
 from builders import SCHEMA, arrow_rows, logical_dump, stepped_lake, writing_path
 from lakebed.core.errors import OutcomeUnknownError, RegistryUnavailableError
 from lakebed.core.names import TableName
-from lakebed.core.wishes import parse_wishes
+from lakebed.core.tables.snapshots import parse_wishes
 from lakebed.lake import connect
 from lakebed.registry.maintenance.runs import list_runs
 from lakebed.registry.snapshots.history import NewSnapshot, add_snapshot

@@ -14,7 +14,7 @@ from lakebed.iceberg.catalog import open_catalog
 from lakebed.iceberg.commit.committer import Committer
 from lakebed.registry.journal.leases import end_reading, hold_for_reading
 from lakebed.registry.repair.journal import forget_journal
-from lakebed.registry.snapshots.sealing import seal_table
+from lakebed.registry.tables.groups import seal_table
 
 if TYPE_CHECKING:
     from lakebed.admin import FileHistory

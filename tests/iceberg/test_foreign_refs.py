@@ -11,8 +11,7 @@ from builders import ORDERS
 from ice import ROWS, SHOP, IceLake, shop_rows
 from lakebed import admin
 from lakebed.core.errors import FileMissingError, InvalidValueError
-from lakebed.core.tables.snapshots import KeptSnapshot, Retention, plan_expiry
-from lakebed.core.wishes import Wishes
+from lakebed.core.tables.snapshots import KeptSnapshot, Retention, Wishes, plan_expiry
 from lakebed.iceberg.locations import from_uri
 from lakebed.registry.snapshots.foreign import read_refs
 from lakebed.registry.snapshots.history import list_queued, list_snapshots

@@ -25,7 +25,7 @@ from lakebed.storage.partition_paths import encode_partition_path
 from strategies import values_of
 
 if TYPE_CHECKING:
-    from lakebed.core.bounds import Value
+    from lakebed.core.schema.bounds import Value
 
 KINDS = ("int", "long", "date", "timestamp", "timestamptz", "string", "uuid", "binary", "boolean")
 TRANSFORMS = {

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from builders import ORDERS
 from ice import ROWS, IceLake
-from lakebed.core.wishes import Wishes
+from lakebed.core.tables.snapshots import Wishes
 from lakebed.iceberg.metadata.metadata import MAX_LOG
-from lakebed.iceberg.upkeep.unreferenced import list_reachable, read_root
+from lakebed.iceberg.upkeep.reachable import list_reachable, read_root
 from lakebed.registry.snapshots.history import list_queued, list_snapshots
 from lakebed.registry.snapshots.requests import change_wishes
 

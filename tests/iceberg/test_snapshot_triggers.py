@@ -10,7 +10,7 @@ from builders import ORDERS, within
 from lakebed.components.snapshotter import Snapshotter
 from lakebed.core.tables.snapshots import Trigger
 from lakebed.iceberg.snapshots import create_iceberg_snapshot
-from lakebed.registry.snapshots.sealing import require_group, seal_table
+from lakebed.registry.tables.groups import require_group, seal_table
 from lakebed.registry.tables.lake_tables import set_properties
 
 if TYPE_CHECKING:

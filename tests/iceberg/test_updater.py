@@ -22,7 +22,7 @@ from lakebed.registry.tables.lake_tables import require_table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebed.core.subscribers import Subscriber
+    from lakebed.core.events import Subscriber
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from footer_samples import LONG, framed, meta_of, one_column, people, people_sch
 from footer_trees import FILE_ROWS, decode, encode, get, replace, with_chunks
 from hostile_footers import corpus
 
-from lakebed.core.bounds import lower_bound
 from lakebed.core.errors import FooterCorruptError, FooterRowsError
+from lakebed.core.schema.bounds import lower_bound
 from lakebed.core.schema.types import Primitive
 from lakebed.core.times import to_micros
 from lakebed.parquet.inspect import ParseLimits, Wanted, inspect, is_in_old_calendar, parse

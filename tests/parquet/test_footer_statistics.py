@@ -12,8 +12,8 @@ from footer_trees import decode, encode, get, replace
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lakebed.core.bounds import coordinate, lower_bound, upper_bound
-from lakebed.core.bounds import encode as encode_bound
+from lakebed.core.schema.bounds import coordinate, lower_bound, upper_bound
+from lakebed.core.schema.bounds import encode as encode_bound
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
 from lakebed.parquet.footer.framing import frame

@@ -7,7 +7,7 @@ import pytest
 from footer_samples import people, tail_of, write
 
 from lakebed.core.errors import LimitExceededError, UnreadableFileError
-from lakebed.parquet.footer.tail import read_tail
+from lakebed.parquet.footer.framing import read_tail
 
 
 @dataclass

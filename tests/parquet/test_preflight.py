@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakebed.core.bounds import encode, lower_bound, upper_bound
 from lakebed.core.errors import NotIcebergReadyError, RefusedError, SchemaRefusedError
 from lakebed.core.files import ColumnStatistics
+from lakebed.core.schema.bounds import encode, lower_bound, upper_bound
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.schema.types import Field, Primitive

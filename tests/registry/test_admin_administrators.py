@@ -12,7 +12,7 @@ import pytest
 from builders import DAILY, ORDERS, START, logical_dump, make_table, make_view, promote, publish, stage, write_partition
 from lakebed import admin
 from lakebed.core.errors import InvalidValueError, NotAllowedError
-from lakebed.core.orphans import Needed
+from lakebed.core.files import Needed
 from lakebed.core.schema.altering import DropColumn
 from lakebed.registry.files.left_out import LeftOut, record_left_out
 from lakebed.registry.maintenance.runs import list_runs

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builders import DAILY, ORDERS, SCHEMA, make_table
-from lakebed.admin.view_columns import list_broken_views
+from lakebed.admin.rollback import list_broken_views
 from lakebed.core.names import TableName
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive

@@ -10,10 +10,10 @@ import pytest
 
 from builders import LONG, ORDERS, fake_file, make_table, new_partition, operation, publish, within
 from lakebed.check.rules import iceberg as check_iceberg
-from lakebed.core import bounds
 from lakebed.core.names import TableName
+from lakebed.core.schema import bounds
 from lakebed.registry.files import batches, deletion_queue, footers, operations
-from lakebed.registry.journal import changes, decoding
+from lakebed.registry.journal import changes
 from lakebed.registry.open import open_backend, open_registry
 from lakebed.registry.partitions import replace
 from lakebed.registry.partitions.publish import _OVERLAP, publish_partition
@@ -192,8 +192,8 @@ HOT: dict[str, tuple[str, dict[str, Any], str]] = {
     "newest batch": (batches._NEWEST, BATCH, "operations"),
     "footer": (footers._LOAD, PATH, "partition_metadata"),
     "journal": (changes._READ, {"table_id": 1, "after": 5, "limit": 10}, "change_log"),
-    "updated files": (decoding._FILES, {"ids": [1, 2]}, "table_files"),
-    "deleted files": (decoding._DELETED, {"ids": [1, 2]}, "change_log"),
+    "updated files": (changes._FILES, {"ids": [1, 2]}, "table_files"),
+    "deleted files": (changes._DELETED, {"ids": [1, 2]}, "change_log"),
     "cursors": (changes._CURSORS, {"table_id": 1}, ""),
     "JSON files": (small_files._JSON, {"table_id": 1}, "table_files"),
     "pending files": (f"SELECT 1 FROM table_files WHERE {groups.PENDING} LIMIT 1", {"table_id": 1}, "table_files"),

@@ -28,9 +28,9 @@ from builders import (
     stage,
     within,
 )
-from lakebed.core import bounds
 from lakebed.core.errors import InvalidValueError, TableNotFoundError
 from lakebed.core.files import ColumnStatistics
+from lakebed.core.schema import bounds
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.registry.files.deletion_queue import claim_expired, finalize_deleted
@@ -41,8 +41,8 @@ from lakebed.registry.queries.plans import ColumnRange, find_number_at, plan_fil
 from lakebed.registry.tables.lake_tables import TableSpec, create_table
 
 if TYPE_CHECKING:
-    from lakebed.core.bounds import Value
     from lakebed.core.files import NewFile
+    from lakebed.core.schema.bounds import Value
     from lakebed.registry.registry import Registry
     from lakebed.testing import FixedClock
 

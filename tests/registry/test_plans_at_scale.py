@@ -13,12 +13,12 @@ import pytest
 
 from builders import DAILY, LONG, ORDERS, fake_file, make_table, make_view, new_partition, operation, publish, within
 from lakebed.check.rules import iceberg as check_iceberg
-from lakebed.core import bounds
 from lakebed.core.files import ColumnStatistics
 from lakebed.core.names import TableName
+from lakebed.core.schema import bounds
 from lakebed.registry.files import footers
 from lakebed.registry.files.deletion_queue import claim_expired
-from lakebed.registry.journal import decoding
+from lakebed.registry.journal import changes
 from lakebed.registry.journal.changes import read_changes, read_ends
 from lakebed.registry.open import open_registry
 from lakebed.registry.partitions.publish import publish_partition
@@ -27,7 +27,7 @@ from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.queries import metrics, small_files
 from lakebed.registry.queries.listing import list_partitions, list_view_sets
 from lakebed.registry.queries.plans import AtGroup, ColumnRange, find_number_at, list_partition_paths, plan_files
-from lakebed.registry.snapshots import sealing, waiting
+from lakebed.registry.snapshots import waiting
 from lakebed.registry.snapshots.history import sum_at_group
 from lakebed.registry.tables import groups
 from lakebed.registry.tables.expired import _STAYING
@@ -143,7 +143,7 @@ def paths_at_group(large: Large, table: LakeTable, group: int) -> list[str]:
 
 def seal_one(large: Large) -> None:
     publish(large.registry, large.big, fake_file(1))
-    sealing.seal_table(large.registry, large.big.table_id)
+    groups.seal_table(large.registry, large.big.table_id)
 
 
 def retire_one(large: Large) -> None:
@@ -177,10 +177,10 @@ CALLS: dict[str, tuple[Callable[[Large], object], int]] = {
     "journal": (lambda x: read_changes(x.registry, x.big.table_id, after=50, limit=100), 1000),
     "ends of some tables": (lambda x: read_ends(x.registry, [x.neighbour.table_id]), FEW),
     "footer": (lambda x: footers.load_footer(x.registry, last_path(x)), FEW),
-    "pending sums": (lambda x: sealing.read_pending(x.registry, x.big.table_id), FEW),
+    "pending sums": (lambda x: groups.read_pending(x.registry, x.big.table_id), FEW),
     "JSON files": (lambda x: small_files.has_json(x.registry, x.big.table_id), FEW),
     "is anything behind": (lambda x: x.registry.query(waiting._BEHIND), 1000),
-    "updated files": (lambda x: x.registry.query(decoding._FILES, {"ids": [1, 2, last_partition(x) + 1]}), FEW),
+    "updated files": (lambda x: x.registry.query(changes._FILES, {"ids": [1, 2, last_partition(x) + 1]}), FEW),
     "what an overwrite replaces": (lambda x: list_visible_partitions(x.registry, x.neighbour.table_id, instance="global"), FEW),
     "what an overwrite of paths has seen": (
         lambda x: x.registry.query(_SEEN, {"table_id": x.neighbour.table_id, "paths": [""], "since": 1000, "instance": "global"}),

@@ -16,7 +16,7 @@ from lakebed.registry.tables.lake_tables import require_table
 from lakebed.registry.tables.view_sets import merge_window
 
 if TYPE_CHECKING:
-    from lakebed.core.wishes import Wishes
+    from lakebed.core.tables.snapshots import Wishes
     from lakebed.lake import Lake
 
 NAME = str(ORDERS)

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import LONG, fresh_name, op_id, publish
-from lakebed.core import bounds
 from lakebed.core.files import ColumnStatistics, Footer, NewFile
+from lakebed.core.schema import bounds
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.pipeline.read.read import Ask, question_of
 from lakebed.pipeline.read.strict import find_proven, list_proofs
 from lakebed.pipeline.sql.filters import find_filter
 from lakebed.pipeline.sql.predicates import Zone
-from lakebed.registry.partitions.live import list_holders
+from lakebed.registry.partitions.replace import list_holders
 from lakebed.registry.queries.plans import read_plan
 from lakebed.registry.tables.lake_tables import LakeTable, TableSpec, create_table
 from lakebed.registry.tables.view_sets import list_live_files

@@ -9,7 +9,7 @@ import pytest
 from insert_lakes import ORDERS, files_in, make_orders, orders
 
 from builders import count
-from lakebed.core.bounds import lower_bound, upper_bound
+from lakebed.core.schema.bounds import lower_bound, upper_bound
 from lakebed.core.schema.schema import Schema, walk
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
 from lakebed.parquet.schema.match import find_layout, list_element, map_entry

@@ -14,8 +14,8 @@ from moto.server import ThreadedMotoServer
 
 from lakebed.core.names import TableName
 from lakebed.storage.local import LocalStorage
-from lakebed.storage.objects import ObjectStorage
 from lakebed.storage.open import open_storage
+from lakebed.storage.s3 import ObjectStorage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakebed.registry.registry import Registry
-    from lakebed.storage.objects import ObjectStorage
+    from lakebed.storage.s3 import ObjectStorage
 
 pytest_plugins = ["storage_fixtures"]
 

@@ -49,7 +49,6 @@ NAMES = {
     "registry/files/adoption.py",
     "registry/tables/expired.py",
     "registry/journal/cursors.py",
-    "registry/files/legacy.py",
 }
 NAMES |= {"pipeline/spark/lease.py", "maintenance/schedule.py", "core/partitions.py", "cli/progress.py"}
 

@@ -14,7 +14,7 @@ from lakebed.storage.signing import ConditionalWriter, Credentials, Endpoint, fi
 from strategies import relative_paths
 
 if TYPE_CHECKING:
-    from lakebed.storage.objects import ObjectStorage
+    from lakebed.storage.s3 import ObjectStorage
 
 pytest_plugins = ["storage_fixtures"]
 

@@ -20,8 +20,8 @@ from lakebed.core.errors import (
     PathRefusedError,
     StorageUnavailableError,
 )
-from lakebed.storage.objects import ObjectStorage
 from lakebed.storage.protocol import Deletion
+from lakebed.storage.s3 import ObjectStorage
 
 if TYPE_CHECKING:
     from lakebed.storage.protocol import Storage

@@ -25,8 +25,8 @@ from lakebed.storage.errors import translate
 from lakebed.storage.open import mark_warehouse, open_storage, read_marker
 
 if TYPE_CHECKING:
-    from lakebed.storage.objects import ObjectStorage
     from lakebed.storage.protocol import Storage
+    from lakebed.storage.s3 import ObjectStorage
 
 pytest_plugins = ["storage_fixtures"]
 

@@ -3,7 +3,6 @@
 from lakebed.admin.audit import list_administrators, set_administrators
 from lakebed.admin.cleanup import CleanUp, delete_expired_temporary_files, recover_operations
 from lakebed.admin.dropping import Drop, DropOptions, drop_table
-from lakebed.admin.expiring import Expiry, expire_snapshots
 from lakebed.admin.file_history import FileEvent, FileHistory, why
 from lakebed.admin.left_out import Forgotten, forget_left_out_files, list_left_out_files
 from lakebed.admin.lists import PartitionOptions, list_files, list_incompatible_partitions, list_partitions, list_view_sets
@@ -30,7 +29,7 @@ from lakebed.admin.schema import (
     rename_column,
     widen_column,
 )
-from lakebed.admin.snapshots import SnapshotRow, configure_table, list_snapshots, tag_snapshot, untag_snapshot
+from lakebed.admin.snapshots import Expiry, SnapshotRow, configure_table, expire_snapshots, list_snapshots, tag_snapshot, untag_snapshot
 
 __all__ = [
     "DEFAULT_AGE",

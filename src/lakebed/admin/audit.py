@@ -7,8 +7,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import InvalidValueError
-from lakebed.registry.maintenance.administrators import read_administrators, write_administrators
-from lakebed.registry.maintenance.runs import add_run, finish_run
+from lakebed.registry.maintenance.runs import add_run, finish_run, read_administrators, write_administrators
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

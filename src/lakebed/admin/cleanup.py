@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import InvalidValueError
-from lakebed.core.orphans import Needed
+from lakebed.core.files import Needed
 from lakebed.registry.files.deletion_queue import BATCH, ORPHAN, Claim, claim_expired, finalize_deleted, release_failed, release_needed
 from lakebed.registry.files.operations import finish_rollback, list_expired_operations, take_expired
 from lakebed.registry.maintenance.open_runs import close_ended_runs

@@ -11,14 +11,14 @@ from lakebed.core.events import Operation
 from lakebed.core.results import Rows
 from lakebed.core.rows import TableFiles
 from lakebed.core.times import from_micros, show
-from lakebed.registry.files import file_history
+from lakebed.registry.files import known_paths
 from lakebed.registry.journal.changes import read_changes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from lakebed.registry.files.file_history import KnownFile
+    from lakebed.registry.files.known_paths import KnownFile
     from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Reader
     from lakebed.storage.protocol import Storage
@@ -53,7 +53,7 @@ def why(registry: Registry, storage: Storage, path: str) -> FileHistory:
     canonical, now = storage.canonical(path), registry.now()
     there = _look(storage, canonical)
     with registry.read() as reader:
-        known = file_history.find_file(reader, canonical)
+        known = known_paths.find_file(reader, canonical)
         found = _Found(reader=reader, path=canonical, relative=storage.paths.relative(canonical), known=known, now=now)
         events = sorted(found.events(), key=lambda event: (event.at is None, event.at.timestamp() if event.at else 0.0))
         state, because = found.state(is_there=there is not None, was_told=bool(events))
@@ -89,7 +89,7 @@ class _Found:
 
     @property
     def table(self) -> str | None:
-        return None if self.table_id is None else file_history.find_table_name(self.reader, self.table_id)
+        return None if self.table_id is None else known_paths.find_table_name(self.reader, self.table_id)
 
     def events(self) -> Iterator[FileEvent]:
         yield from self._intent()
@@ -102,7 +102,7 @@ class _Found:
 
     def _intent(self) -> Iterator[FileEvent]:
         named = _OP_ID.search(f"/{self.relative}")
-        row = file_history.find_intent(self.reader, named[1]) if named else None
+        row = known_paths.find_intent(self.reader, named[1]) if named else None
         if row is None:
             return
         op_id, _, kind, state, created, updated, lease, error, app_id, batch_id = row
@@ -134,24 +134,24 @@ class _Found:
         if self.known is None:
             return
         for group, what in ((self.known.added_group, "entered Iceberg"), (self.known.removed_group, "left Iceberg")):
-            row = None if group is None else file_history.find_snapshot_at(self.reader, self.known.table_id, group)
+            row = None if group is None else known_paths.find_snapshot_at(self.reader, self.known.table_id, group)
             if row is not None:
                 expired = "" if row[4] is None else f", expired {show(row[4])}"
                 yield _event(row[2] * 1000, what, f"snapshot {row[0]} ({row[3]}, group {row[1]}){expired}", "table_snapshots")
 
     def _queue(self) -> Iterator[FileEvent]:
-        row = file_history.find_queued(self.reader, self.path)
+        row = known_paths.find_queued(self.reader, self.path)
         if row is None:
             return
         table_id, at, expiration, reason, attempts, claimed = row
-        for run_id, job, state, actor, started in file_history.list_runs_at(self.reader, table_id, at):
+        for run_id, job, state, actor, started in known_paths.list_runs_at(self.reader, table_id, at):
             yield _event(started, "run", f"run {run_id}, {job} by {actor} ({state})", "runs")
         tried = f", {attempts} attempt(s) failed" if attempts else ""
         held = f", claimed until {show(claimed)}" if claimed is not None else ""
         yield _event(at, "queued", f"{reason}, may be deleted from {show(expiration)}{tried}{held}", "temporary_files")
 
     def state(self, *, is_there: bool, was_told: bool) -> tuple[str, str]:
-        queued = file_history.find_queued(self.reader, self.path)
+        queued = known_paths.find_queued(self.reader, self.path)
         if self.known is not None and self.known.retired_seq is None:
             return "live", "readers see it" if is_there else "it is registered but lost: run `lakebed check`"
         if self.known is not None:
@@ -162,7 +162,7 @@ class _Found:
 
     def _without_rows(self, *, is_there: bool, was_told: bool) -> tuple[str, str]:
         named = _OP_ID.search(f"/{self.relative}")
-        intent = file_history.find_intent(self.reader, named[1]) if named else None
+        intent = known_paths.find_intent(self.reader, named[1]) if named else None
         if is_there and intent is not None and intent[3] in {"writing", "rolling_back"}:
             return "writing", "its operation is still open; nobody else sees it"
         if is_there:
@@ -178,10 +178,10 @@ class _Found:
         reasons = []
         if int(str(queued[2])) > self.now:
             reasons.append(f"its grace lasts until {show(int(str(queued[2])))}")
-        holders = file_history.list_holders(self.reader, known.table_id, retired_seq=known.retired_seq, now=self.now)
+        holders = known_paths.list_holders(self.reader, known.table_id, retired_seq=known.retired_seq, now=self.now)
         reasons += [f"{owner} reads it under the lease {name} until {show(until)}" for name, owner, until in holders]
         if known.added_group is not None and known.removed_group is not None:
-            keeping = file_history.count_keeping(self.reader, known.table_id, added=known.added_group, removed=known.removed_group)
+            keeping = known_paths.count_keeping(self.reader, known.table_id, added=known.added_group, removed=known.removed_group)
             reasons += [f"{keeping} kept snapshot(s) hold it"] if keeping else []
         return "it is kept because " + " and ".join(reasons) if reasons else "the next clean-up deletes it, once Iceberg has left it"
 

@@ -8,7 +8,7 @@ from lakebed.core.errors import InvalidValueError, PartitionNotFoundError
 from lakebed.core.names import TableName, require_instance
 from lakebed.core.times import Time, TimeRange, to_micros
 from lakebed.registry.queries import listing
-from lakebed.registry.queries.incompatible import IncompatibleRow, list_incompatible
+from lakebed.registry.queries.listing import IncompatibleRow, list_incompatible
 from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.admin.audit import find_actor
 from lakebed.core.errors import InvalidValueError, RegistryBehindError
-from lakebed.core.orphans import Needed, Orphan, SkippedTable
+from lakebed.core.files import Needed, Orphan, SkippedTable
 from lakebed.core.results import Rows
 from lakebed.core.tables.view_sets import read_age
 from lakebed.core.times import from_micros

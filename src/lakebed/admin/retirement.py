@@ -34,8 +34,7 @@ from lakebed.registry.partitions.retire_many import (
     retire_at_once,
     retire_in_parts,
 )
-from lakebed.registry.queries.incompatible import list_incompatible
-from lakebed.registry.queries.listing import PartitionFilter, find_existing_range, find_partitions
+from lakebed.registry.queries.listing import PartitionFilter, find_existing_range, find_partitions, list_incompatible
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.registry.tables.names import resolve_name
 

@@ -7,15 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakebed.admin.audit import find_actor
-from lakebed.admin.view_columns import list_broken_views
 from lakebed.core.errors import InvalidValueError, RollbackRefusedError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
-from lakebed.core.schema.restoring import list_clashes, restore_fields
+from lakebed.core.schema.restoring import list_clashes, list_lost_names, restore_fields
 from lakebed.core.schema.schema import Schema
 from lakebed.core.times import TimeRange
 from lakebed.parquet.capture import capture
-from lakebed.registry.maintenance.administrators import require_allowed
-from lakebed.registry.maintenance.runs import add_run, finish_run
+from lakebed.registry.maintenance.runs import add_run, finish_run, require_allowed
 from lakebed.registry.partitions.publish import Replacement, first_answer, publish_replacements
 from lakebed.registry.partitions.replace import list_visible_partitions
 from lakebed.registry.partitions.retire import load_victims
@@ -25,15 +23,17 @@ from lakebed.registry.snapshots.history import has_instances
 from lakebed.registry.tables.evolve import plan_evolution, require_serving
 from lakebed.registry.tables.groups import list_files_at_group
 from lakebed.registry.tables.lake_tables import READABLE, list_versions, require_table
-from lakebed.registry.tables.view_sets import version_of
+from lakebed.registry.tables.view_sets import list_all_definitions, version_of
 from lakebed.staging.register import open_writing, partition_of, wanted_of
 from lakebed.staging.write import naming_recovery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from collections.abc import Set as AbstractSet
 
     from lakebed.core.partitions import NewPartition
     from lakebed.core.rows import TableFiles
+    from lakebed.core.tables.view_sets import Definition
     from lakebed.registry.partitions.publish import Published
     from lakebed.registry.registry import Registry
     from lakebed.registry.tables.lake_tables import LakeTable
@@ -172,3 +172,32 @@ def _publish(registry: Registry, plan: _Plan, writing: Writing, partitions: Sequ
         return published
 
     return first_answer(registry, operation, lambda: registry.transact(body, tables=[name], op_id=operation.op_id))
+
+
+def list_broken_views(reader: Reader, table: LakeTable, schema: Schema) -> tuple[str, ...]:
+    """View sets whose query names a column that `schema` lacks, or one that it gains beside another table's of that name."""
+    lost = {name.lower() for name in list_lost_names(table.schema, schema)}
+    gained = {name.lower() for name in list_lost_names(schema, table.schema)}
+    if not lost and not gained:
+        return ()
+    reading = [(view, one) for view, one in list_all_definitions(reader) if table.name in one.inputs]
+    return tuple(sorted({str(view) for view, one in reading if _breaks(one, table.name, lost=lost, gained=gained)}))
+
+
+def _breaks(definition: Definition, table: TableName, *, lost: AbstractSet[str], gained: AbstractSet[str]) -> bool:
+    import sqlglot  # noqa: PLC0415 - only here: rolling back a table without views needs no parser
+    from sqlglot import exp  # noqa: PLC0415
+
+    tree = sqlglot.parse_one(definition.sql, read="spark")
+    others = {t.alias_or_name.lower() for t in tree.find_all(exp.Table) if t.db and f"{t.db}.{t.name}".lower() != str(table).lower()}
+    if lost and any(isinstance(star.parent, exp.Select | exp.Column) for star in tree.find_all(exp.Star)):  # not that of count(*)
+        return True
+    ambiguous = gained if len(definition.inputs) > 1 else frozenset[str]()
+    columns: list[exp.Column | exp.Dot] = [*tree.find_all(exp.Column), *tree.find_all(exp.Dot)]
+    for column in columns:
+        names = [part.name.lower() for part in column.parts]
+        if names[0] not in others and not lost.isdisjoint(names):
+            return True
+        if len(names) == 1 and names[0] in ambiguous:
+            return True
+    return False

@@ -19,7 +19,7 @@ from lakebed.core.schema.evolution import evolve
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.transforms import parse_transform
 from lakebed.core.schema.types import Primitive
-from lakebed.parquet.footer.tail import read_tail
+from lakebed.parquet.footer.framing import read_tail
 from lakebed.parquet.foreign.infer import Discovered, Discovery
 from lakebed.parquet.foreign.preflight import check_files
 from lakebed.parquet.foreign.sandbox import ForeignFile

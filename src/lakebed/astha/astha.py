@@ -23,8 +23,7 @@ from lakebed.registry.verify import restore_programs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakebed.core.events import Component
-    from lakebed.core.subscribers import Subscriber
+    from lakebed.core.events import Component, Subscriber
     from lakebed.registry.registry import Registry
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from lakebed.core.events import SUBSCRIPTIONS, Component, RegistryTable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakebed.core.subscribers import Subscriber
+    from lakebed.core.events import Subscriber
 
 ROUTES: Mapping[RegistryTable, frozenset[Component]] = MappingProxyType(
     {table: frozenset(c for c, tables in SUBSCRIPTIONS.items() if table in tables) for table in RegistryTable}

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from lakebed.astha.circuit_breaker import Breaker
     from lakebed.astha.options import AsthaOptions, Time
     from lakebed.astha.status import Tally
-    from lakebed.core.events import Component
-    from lakebed.core.subscribers import Subscriber
+    from lakebed.core.events import Component, Subscriber
     from lakebed.registry.registry import Registry
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from lakebed.check.iceberg_tree import Pointer, Tree, TreeError, list_pointers, read_any_tree
 from lakebed.check.scan import PAGE, Pass, Rule, in_batches
 from lakebed.core.errors import FileMissingError, NotAFileError, PathRefusedError
+from lakebed.core.files import Needed
 from lakebed.core.names import TableName
-from lakebed.core.orphans import Needed
 from lakebed.storage.locations import find_paths
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from lakebed.core.names import TableName
 from lakebed.core.results import Rows
 from lakebed.core.tables.compaction import GroupRow, Reason
 from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
-from lakebed.registry.partitions.live import list_visible
+from lakebed.registry.partitions.replace import list_visible
 from lakebed.registry.processes import make_owner
 from lakebed.registry.queries.small_files import COMPACT, close_dead_runs
 

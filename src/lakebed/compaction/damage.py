@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.errors import FileChangedError, FileDamagedError, FileMissingError, LakebedError, UnavailableError, UnreadableFileError
 from lakebed.core.files import Verify
-from lakebed.parquet.footer.tail import read_tail
+from lakebed.parquet.footer.framing import read_tail
 from lakebed.parquet.foreign.sandbox import ForeignFile, Inspector
 from lakebed.parquet.inspect import Wanted
 

@@ -17,7 +17,7 @@ from lakebed.core.rows import TableFiles, TableStats
 from lakebed.core.tables.compaction import TARGET_BYTES, Reason
 from lakebed.registry.processes import make_owner
 from lakebed.registry.queries.small_files import count_small_files, find_name, has_json
-from lakebed.registry.snapshots.sealing import read_mark
+from lakebed.registry.tables.groups import read_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from lakebed.core.events import SUBSCRIPTIONS, Component
 from lakebed.core.rows import TableFiles, TableMetadata
-from lakebed.registry.snapshots.sealing import read_mark
+from lakebed.registry.tables.groups import read_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable

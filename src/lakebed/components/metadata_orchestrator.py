@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, assert_never
 from lakebed.core.events import SUBSCRIPTIONS, Component
 from lakebed.core.rows import TableMetadata, Tables
 from lakebed.registry.snapshots.foreign import require_not_stopped
-from lakebed.registry.snapshots.sealing import read_mark
 from lakebed.registry.snapshots.waiting import find_committed, timed_out
+from lakebed.registry.tables.groups import read_mark
 from lakebed.registry.tables.lake_tables import find_row
 
 if TYPE_CHECKING:

@@ -16,16 +16,17 @@ from lakebed.core.tables.snapshots import (
     Retention,
     SnapshotPolicy,
     Trigger,
+    Wishes,
     parse_retention,
     parse_snapshot_policy,
+    parse_wishes,
     plan_expiry,
 )
 from lakebed.core.times import to_micros
-from lakebed.core.wishes import Wishes, parse_wishes
 from lakebed.registry.snapshots.foreign import FOREIGN, read_refs
 from lakebed.registry.snapshots.history import list_snapshots
 from lakebed.registry.snapshots.requests import read_properties, request_expiry
-from lakebed.registry.snapshots.sealing import read_mark, read_pending, seal_table
+from lakebed.registry.tables.groups import read_mark, read_pending, seal_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

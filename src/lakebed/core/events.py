@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from lakebed.core.rows import Row, TableFiles, TableMetadata, Tables, TableSnapshots, TableStats
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 RowT = TypeVar("RowT", bound=Row, covariant=True)  # noqa: PLC0105 - one name for the one type variable of events
+HandledT = TypeVar("HandledT", bound=Row, contravariant=True)  # noqa: PLC0105 - as above, of subscribers
 
 
 class Operation(StrEnum):
@@ -69,3 +70,22 @@ class Event(Generic[RowT]):
     table_id: int
     sequence: int
     timestamp: datetime
+
+
+class Subscriber(Protocol[HandledT]):
+    """A component. Every call may come again: what it makes true must be true once."""
+
+    def on_event(self, event: Event[HandledT]) -> None:
+        """One change, in the order of its lake table; raises when it could not be handled."""
+
+    def on_health(self) -> None:
+        """Returns at once when well, raises when not."""
+
+    def on_refresh(self, table_id: int) -> int:
+        """Read the table's state from the registry in one read transaction and make it ours.
+
+        The journal number that this state reflects: delivery goes on behind it. Also how a component starts.
+        """
+
+    def get_subscribed_tables(self) -> frozenset[RegistryTable]:
+        """Must equal the constant, else Astha refuses to start."""

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from lakebed.core.errors import FileMissingError, SnapshotNotFoundError
 from lakebed.core.names import TableName
 from lakebed.core.tables.snapshots import Trigger
-from lakebed.registry.snapshots.sealing import seal_table
-from lakebed.registry.tables.groups import list_files_at_group
+from lakebed.registry.tables.groups import list_files_at_group, seal_table
 from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:

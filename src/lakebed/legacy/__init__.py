@@ -1,0 +1,5 @@
+from lakebed.legacy.importer import import_legacy
+from lakebed.legacy.plan import LegacyFinding
+from lakebed.legacy.results import ImportedViewSet, ImportOptions, ImportRequest, LegacyImport
+
+__all__ = ["ImportOptions", "ImportRequest", "ImportedViewSet", "LegacyFinding", "LegacyImport", "import_legacy"]

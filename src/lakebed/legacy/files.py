@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from lakebed.core.errors import CorruptionError, FileMissingError, FooterRowsError, LakebedError, NotAFileError, PathRefusedError
 from lakebed.core.files import ChecksumKind, Footer, NewFile
 from lakebed.legacy.plan import BAD_FOOTER, CHANGED_FILE, MISSING_FILE, OUTSIDE, ROWS_DIFFER, UNFIT, LegacyFinding, find
-from lakebed.parquet.footer.framing import find_meta, normalize
-from lakebed.parquet.footer.tail import read_tail
+from lakebed.parquet.footer.framing import find_meta, normalize, read_tail
 from lakebed.parquet.footer.upgrade import count_rows, upgrade_v1
 from lakebed.parquet.foreign.sandbox import ForeignFile, inspect_isolated
 

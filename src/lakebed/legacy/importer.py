@@ -24,9 +24,15 @@ from lakebed.legacy.source import open_legacy
 from lakebed.parquet.foreign.infer import Discovery
 from lakebed.parquet.foreign.sandbox import ForeignFile
 from lakebed.parquet.inspect import Wanted
-from lakebed.registry.files.adoption import list_registered
+from lakebed.registry.files.adoption import (
+    APP_ID,
+    close_side_version,
+    list_imported,
+    list_registered,
+    open_side_version,
+    queue_legacy_files,
+)
 from lakebed.registry.files.left_out import LeftOut, record_left_out
-from lakebed.registry.files.legacy import APP_ID, close_side_version, list_imported, open_side_version, queue_legacy_files
 from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
 from lakebed.registry.tables.lake_tables import TableSpec, create_table, find_table, list_versions
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from lakebed.core import fingerprints
 from lakebed.core.partitions import NewPartition
+from lakebed.registry.files.adoption import import_operation, require_not_imported
 from lakebed.registry.files.left_out import drop_records
-from lakebed.registry.files.legacy import import_operation, require_not_imported
 from lakebed.registry.files.operations import register_parts
 from lakebed.registry.partitions.publish import publish
 from lakebed.registry.snapshots.pressure import wait_for_room

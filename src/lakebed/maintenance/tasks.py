@@ -19,7 +19,7 @@ from lakebed.registry.tables.lake_tables import list_tables
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lakebed.core.orphans import Needed
+    from lakebed.core.files import Needed
     from lakebed.maintenance.workplace import Workplace
 
 _BATCH = 1000

@@ -16,7 +16,7 @@ from lakebed.core.errors import (
     UnreadableFileError,
 )
 from lakebed.core.files import ChecksumKind, NewFile, Verify
-from lakebed.parquet.footer.tail import MAX_FOOTER_BYTES, read_tail
+from lakebed.parquet.footer.framing import MAX_FOOTER_BYTES, read_tail
 from lakebed.parquet.foreign.sandbox import ForeignFile, Inspector, WorkerLimits
 from lakebed.parquet.inspect import DEFAULT, Inspection, Wanted, inspect
 

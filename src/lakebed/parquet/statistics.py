@@ -11,9 +11,9 @@ import re
 from decimal import InvalidOperation
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lakebed.core.bounds import coordinate, lower_bound, upper_bound
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.files import ColumnStatistics
+from lakebed.core.schema.bounds import coordinate, lower_bound, upper_bound
 from lakebed.parquet.schema.match import find_layout
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow.parquet as pq
 
-    from lakebed.core.bounds import Value
+    from lakebed.core.schema.bounds import Value
     from lakebed.core.schema.schema import Schema
     from lakebed.core.schema.types import Primitive
     from lakebed.parquet.schema.match import Layout, Leaf

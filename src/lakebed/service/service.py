@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lakebed.astha import AsthaOptions, AsthaStatus
     from lakebed.compaction import Engines
     from lakebed.components.compactor import CompactorMetrics, CompactorOptions
-    from lakebed.core.subscribers import Subscriber
+    from lakebed.core.events import Subscriber
     from lakebed.core.tasks import Task
     from lakebed.pipeline.context import Context
     from lakebed.registry.registry import Registry

@@ -17,8 +17,8 @@ from pyarrow import fs
 from lakebed.core.errors import CorruptionError, FileConflictError, PathRefusedError
 from lakebed.storage.errors import translated
 from lakebed.storage.local import LocalStorage, resolve_root
-from lakebed.storage.objects import ObjectStorage
 from lakebed.storage.paths import MARKER_NAME, PathManager, Warehouse, normalize
+from lakebed.storage.s3 import ObjectStorage
 from lakebed.storage.signing import ConditionalWriter, Endpoint, find_credentials
 
 if TYPE_CHECKING:

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
     from lakebed.astha.journal_pages import Pages
     from lakebed.astha.options import AsthaOptions, Time
-    from lakebed.core.events import Component, Event
+    from lakebed.core.events import Component, Event, Subscriber
     from lakebed.core.rows import Row
-    from lakebed.core.subscribers import Subscriber
     from lakebed.registry.journal.cursors import Drop, LaneKey, Saved, Standing
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from lakebed.core.errors import LakebedError, LimitExceededError, UnavailableErr
 from lakebed.core.files import Verify
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
-from lakebed.parquet.footer.tail import read_tail
+from lakebed.parquet.footer.framing import read_tail
 from lakebed.parquet.foreign.sandbox import ForeignFile, Inspector
 from lakebed.parquet.inspect import Wanted
 

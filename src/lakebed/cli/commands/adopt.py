@@ -32,7 +32,8 @@ from lakebed.storage.paths import has_scheme
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lakebed.adopt import Adoption, LegacyImport
+    from lakebed.adopt import Adoption
+    from lakebed.legacy import LegacyImport
 
 _SHOWN_FILES = 50
 _SHOWN_FINDINGS = 50

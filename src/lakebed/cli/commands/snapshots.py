@@ -83,7 +83,7 @@ def create_snapshot(
 
 
 def _tell_pending(lake: Lake, table: str, *, as_json: bool) -> None:
-    from lakebed.registry.snapshots.sealing import read_pending  # noqa: PLC0415 - after the registry is there
+    from lakebed.registry.tables.groups import read_pending  # noqa: PLC0415 - after the registry is there
 
     found = lake.table(table)
     pending = read_pending(lake.registry, found.table_id)

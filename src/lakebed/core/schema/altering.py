@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
 from lakebed.core.errors import SchemaRefusedError
-from lakebed.core.schema.column_names import require_clear_names
 from lakebed.core.schema.evolution import PROMOTIONS, TOP, UsedNames, show_type
-from lakebed.core.schema.schema import Schema
+from lakebed.core.schema.schema import Schema, require_clear_names
 from lakebed.core.schema.transforms import parse_transform, resolve_transforms
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct, Type, can_promote
 from lakebed.core.suggestions import missing_column

@@ -8,8 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, NoReturn
 
 from lakebed.core.errors import SchemaRefusedError
-from lakebed.core.schema.column_names import require_clear_names
-from lakebed.core.schema.schema import MAX_DEPTH, Schema
+from lakebed.core.schema.schema import MAX_DEPTH, Schema, require_clear_names
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct, Type
 from lakebed.core.suggestions import suggest
 

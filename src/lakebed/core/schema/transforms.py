@@ -22,7 +22,7 @@ from lakebed.core.times import EPOCH, MICROSECOND, from_micros
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebed.core.bounds import Value
+    from lakebed.core.schema.bounds import Value
     from lakebed.core.schema.schema import Schema
     from lakebed.core.schema.types import Field
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +13,7 @@ from lakebed.core.suggestions import suggest
 from lakebed.core.tables.view_sets import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
 SNAPSHOT, RETENTION, RETIRE_AFTER = "snapshot", "retention", "retire_after"  # property keys, stored: never rename
@@ -198,3 +198,29 @@ def _number(what: str, value: object, *, whole: bool) -> float:
         message = f"{what}={value!a}: give a {'whole ' if whole else ''}number that is not negative"
         raise InvalidValueError(message)
     return int(value) if whole else float(value)
+
+
+WISHES = "wishes"  # stored: never rename
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """Snapshots to expire (those already gone are no wish any more), and the refs that are to be there, by name."""
+
+    expire: tuple[int, ...] = ()
+    tags: Mapping[str, int] = field(default_factory=dict)
+    branches: Mapping[str, int] = field(default_factory=dict)
+
+    def expiring(self, going: Iterable[int], *, present: AbstractSet[int]) -> Wishes:
+        """These too, of the snapshots that are there. A tag may have come meanwhile: what it names stays."""
+        named = {*self.tags.values(), *self.branches.values()}
+        return replace(self, expire=tuple(sorted(({*self.expire, *going} & present) - named)))
+
+    def to_property(self) -> dict[str, object]:
+        return {"expire": sorted(self.expire), "tags": dict(self.tags), "branches": dict(self.branches)}
+
+
+def parse_wishes(properties: str) -> Wishes:
+    """From the text of `table_metadata.properties`."""
+    stored = json.loads(properties).get(WISHES, {})
+    return Wishes(expire=tuple(stored.get("expire", ())), tags=dict(stored.get("tags", {})), branches=dict(stored.get("branches", {})))

@@ -34,7 +34,7 @@ from lakebed.iceberg.metadata.ownership import complete, list_changes
 from lakebed.iceberg.metadata.state import TableState, read_state, read_whole
 from lakebed.iceberg.types.partitions import make_partitioning
 from lakebed.iceberg.upkeep.foreign import adopt_files, list_added, list_old_tags, name_tag, rewind
-from lakebed.iceberg.upkeep.unreferenced import list_leftovers, list_reachable, read_root
+from lakebed.iceberg.upkeep.reachable import list_leftovers, list_reachable, read_root
 from lakebed.parquet.schema.match import LayoutFinder
 from lakebed.registry.files.footers import load_footers
 from lakebed.registry.journal.leases import require_epoch

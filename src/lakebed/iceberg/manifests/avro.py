@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyiceberg.schema import Schema as IcebergSchema
 
-    from lakebed.core.bounds import Value
+    from lakebed.core.schema.bounds import Value
     from lakebed.iceberg.manifests.data_file import DataFile
     from lakebed.iceberg.types.partitions import Partitioning
 

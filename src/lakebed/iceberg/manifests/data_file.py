@@ -16,8 +16,8 @@ from lakebed.parquet.statistics import measure_columns, split_offsets
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from lakebed.core.bounds import Value
     from lakebed.core.rows import TableFiles
+    from lakebed.core.schema.bounds import Value
     from lakebed.core.schema.types import Primitive
     from lakebed.iceberg.types.partitions import Partitioning
     from lakebed.parquet.schema.match import LayoutFinder

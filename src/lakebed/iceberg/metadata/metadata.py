@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lakebed.core.schema.schema import Schema
-    from lakebed.core.wishes import Wishes
+    from lakebed.core.tables.snapshots import Wishes
 
 TABLE_ID = "lakebed.table-id"  # this and the next: stored, never rename
 COMMITTED_GROUP = "lakebed.committed-group"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.refs import SnapshotRef
     from pyiceberg.table.snapshots import Snapshot
 
-    from lakebed.core.wishes import Wishes
+    from lakebed.core.tables.snapshots import Wishes
     from lakebed.iceberg.metadata.metadata import Wanted
 
 WRITTEN = "lakebed.written"  # stored: never rename

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
 from lakebed.core.schema.transforms import resolve_transforms
-from lakebed.core.wishes import parse_wishes
+from lakebed.core.tables.snapshots import parse_wishes
 from lakebed.iceberg.locations import to_uri
 from lakebed.iceberg.metadata.metadata import Wanted
 from lakebed.iceberg.types.schemas import parse_schema

@@ -22,7 +22,7 @@ from lakebed.storage.partition_paths import decode_partition_path
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebed.core.bounds import Value
+    from lakebed.core.schema.bounds import Value
     from lakebed.core.schema.schema import Schema
     from lakebed.core.schema.transforms import Transform
 

@@ -7,12 +7,12 @@ from datetime import date, datetime
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING
 
-from lakebed.core.bounds import next_bytes, next_text
 from lakebed.core.errors import InvalidValueError
+from lakebed.core.schema.bounds import next_bytes, next_text
 from lakebed.core.times import EPOCH, MICROSECOND
 
 if TYPE_CHECKING:
-    from lakebed.core.bounds import Value
+    from lakebed.core.schema.bounds import Value
     from lakebed.core.schema.types import Primitive
 
 MAX_LENGTH = 16

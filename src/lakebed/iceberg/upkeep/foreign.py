@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
     from lakebed.core.names import TableName
-    from lakebed.core.wishes import Wishes
+    from lakebed.core.tables.snapshots import Wishes
     from lakebed.iceberg.manifests.cache import ManifestStore
     from lakebed.iceberg.metadata.metadata import Wanted
     from lakebed.registry.registry import Registry

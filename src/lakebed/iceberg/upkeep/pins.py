@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import CorruptionError, FileMissingError, PathRefusedError
+from lakebed.core.files import Needed
 from lakebed.core.names import TableName
-from lakebed.core.orphans import Needed
 from lakebed.iceberg.catalog import looking_at_catalog
 from lakebed.iceberg.manifests.cache import ManifestStore
 from lakebed.iceberg.metadata.load import TableOpener

@@ -10,10 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import FooterCorruptError, UnreadableFileError
-from lakebed.parquet.footer.editing import Edit, Field, apply_edits, put_integer
-from lakebed.parquet.footer.framing import find_meta, frame
-from lakebed.parquet.footer.tail import read_tail
-from lakebed.parquet.footer.thrift import I32, STRUCT, Reader, corrupt, refuse_truncated
+from lakebed.parquet.footer.framing import find_meta, frame, read_tail
+from lakebed.parquet.footer.thrift import I32, STRUCT, Edit, Field, Reader, apply_edits, corrupt, put_integer, refuse_truncated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

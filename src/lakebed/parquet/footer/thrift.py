@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from functools import wraps
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
 from lakebed.core.errors import FooterCorruptError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 MAX_DEPTH = 100
 STOP, TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(14)
-
 _MAX_VARINT = 10
 _MORE = 0x80
 _LONG_COUNT = 15
@@ -25,7 +25,6 @@ _MAX_DELTA = 15
 _MIN_ID, _MAX_ID = -(1 << 15), (1 << 15) - 1
 _MAX_FIELDS = 1 << 16
 _INTEGERS = (I16, I32, I64)
-
 _Args = ParamSpec("_Args")
 _Result = TypeVar("_Result")
 
@@ -301,3 +300,42 @@ _OTHERS: _Past = (None, None, None, None, _past_uuid, _past_unknown, _past_unkno
 # By kind; None where a container begins. In a list or map a boolean takes a byte of its own.
 _PAST: _Past = (_past_unknown, _past_flag, _past_flag, *_NUMBERS, *_OTHERS)
 _PAST_ELEMENT: _Past = (_past_unknown, _past_byte, _past_byte, *_NUMBERS, *_OTHERS)
+
+
+class Edit(NamedTuple):
+    """The bytes from `start` to `end` become `replacement`."""
+
+    start: int
+    end: int
+    replacement: bytes
+
+
+class Field(NamedTuple):
+    """Where a field of a struct lies: its header from `start`, its value from `value` to `end`."""
+
+    field_id: int
+    kind: int
+    start: int
+    value: int
+    end: int
+
+
+def put_integer(meta: bytes, fields: Sequence[Field], field_id: int, kind: int, number: int, *, stop: int) -> Edit:
+    """Write a field that the struct lacks where its id belongs; `fields` are all of it, and `stop` is where it ends."""
+    place = next((index for index, field in enumerate(fields) if field.field_id > field_id), len(fields))
+    written = encode_header(field_id, kind, previous=fields[place - 1].field_id if place else 0) + encode_integer(number)
+    if place == len(fields):
+        return Edit(stop, stop, written)
+    after = fields[place]
+    if not is_relative(meta[after.start]):
+        return Edit(after.start, after.start, written)
+    return Edit(after.start, after.value, written + encode_header(after.field_id, after.kind, previous=field_id))
+
+
+def apply_edits(meta: bytes, edits: Iterable[Edit]) -> bytes:
+    pieces: list[bytes] = []
+    position = 0
+    for edit in sorted(edits, key=itemgetter(0)):
+        pieces += (meta[position : edit.start], edit.replacement)
+        position = edit.end
+    return b"".join((*pieces, meta[position:]))

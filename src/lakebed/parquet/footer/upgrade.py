@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lakebed.core.errors import FooterRowsError
 from lakebed.core.files import Footer
-from lakebed.parquet.footer.editing import Edit, Field, apply_edits, put_integer
 from lakebed.parquet.footer.framing import find_meta, frame
 from lakebed.parquet.footer.thrift import (
     I32,
     I64,
+    Edit,
+    Field,
     Reader,
+    apply_edits,
     corrupt,
     encode_header,
     encode_integer,
     is_relative,
+    put_integer,
     refuse_truncated,
     require_end,
 )

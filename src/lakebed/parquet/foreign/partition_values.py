@@ -16,8 +16,8 @@ from lakebed.storage.partition_paths import encode_partition_path
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebed.core.bounds import Value
     from lakebed.core.files import ColumnStatistics
+    from lakebed.core.schema.bounds import Value
     from lakebed.core.schema.transforms import Transform
     from lakebed.core.schema.types import Field
 

@@ -15,7 +15,7 @@ from lakebed.core.files import Verify
 from lakebed.core.schema.schema import walk
 from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.schema.types import Primitive
-from lakebed.parquet.footer.tail import read_tail
+from lakebed.parquet.footer.framing import read_tail
 from lakebed.parquet.foreign.partition_values import Problem, find_partition_path
 from lakebed.parquet.foreign.sandbox import ForeignFile, Inspector, WorkerLimits
 from lakebed.parquet.inspect import Inspection, Wanted

@@ -18,8 +18,7 @@ import pyarrow as pa
 
 from lakebed.core.errors import FileChangedError, LakebedError, LimitExceededError, UnavailableError, UnreadableFileError
 from lakebed.core.files import Verify
-from lakebed.parquet.footer.framing import TRAILER_BYTES
-from lakebed.parquet.footer.tail import MAX_FOOTER_BYTES
+from lakebed.parquet.footer.framing import MAX_FOOTER_BYTES, TRAILER_BYTES
 from lakebed.parquet.foreign import protocol
 from lakebed.parquet.inspect import DEFAULT, UNKNOWN_BYTES, Inspection, ParseLimits, Wanted
 

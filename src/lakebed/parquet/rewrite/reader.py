@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakebed.core.errors import FileChangedError, FileDamagedError
-from lakebed.parquet.footer.tail import read_tail
+from lakebed.parquet.footer.framing import read_tail
 from lakebed.parquet.inspect import PYARROW_ERRORS
 from lakebed.parquet.pages import Damage, find_damage
 from lakebed.parquet.rewrite.row_hash import MODULUS, add_column, sum_rows, total

@@ -12,7 +12,7 @@ from lakebed.parquet.schema.tree import Physical
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebed.core.bounds import Value
+    from lakebed.core.schema.bounds import Value
     from lakebed.parquet.schema.tree import Annotation, Node
 
     Convert = Callable[[Value], Value]

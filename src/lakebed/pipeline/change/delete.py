@@ -16,7 +16,7 @@ from lakebed.core import fingerprints
 from lakebed.core.errors import InvalidValueError, RewriteMismatchError, TooManyPartitionsError
 from lakebed.core.names import TableName, require_instance
 from lakebed.core.partitions import NewPartition, Slice
-from lakebed.core.schema.column_names import RESERVED
+from lakebed.core.schema.schema import RESERVED
 from lakebed.pipeline.change.delete_plan import plan_delete
 from lakebed.pipeline.change.versions import current_columns
 from lakebed.pipeline.rows.scan import stored_rows

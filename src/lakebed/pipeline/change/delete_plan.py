@@ -16,7 +16,7 @@ from lakebed.pipeline.rows.scan import FILE, frame_of, frame_with_files
 from lakebed.pipeline.spark.errors import spark_translated
 from lakebed.pipeline.spark.interrupts import interruptible
 from lakebed.pipeline.sql.filters import find_filter, parse_where
-from lakebed.registry.partitions.live import list_holders
+from lakebed.registry.partitions.replace import list_holders
 from lakebed.registry.queries.plans import read_plan
 from lakebed.registry.tables.lake_tables import list_versions
 from lakebed.registry.tables.view_sets import list_live_files, version_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakebed.core.names import TableName
     from lakebed.pipeline.context import Context
     from lakebed.pipeline.read.strict import Proof
-    from lakebed.registry.partitions.live import Holder
+    from lakebed.registry.partitions.replace import Holder
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.tables.view_sets import LiveFile
     from lakebed.registry.transaction import Reader

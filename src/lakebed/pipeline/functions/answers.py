@@ -18,8 +18,7 @@ from lakebed.core.results import Rows, arrow_schema
 from lakebed.core.times import TimeRange, parse_time
 from lakebed.registry.maintenance.runs import find_run, has_done
 from lakebed.registry.partitions.retire_many import ALREADY_RETIRED, NOT_FOUND, RetireOutcome
-from lakebed.registry.queries.incompatible import IncompatibleRow
-from lakebed.registry.queries.listing import FileRow, PartitionRow, ViewSetRow
+from lakebed.registry.queries.listing import FileRow, IncompatibleRow, PartitionRow, ViewSetRow
 from lakebed.registry.tables.names import resolve_name
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from lakebed.core.bounds import Value
+    from lakebed.core.schema.bounds import Value
     from lakebed.pipeline.context import Context
     from lakebed.pipeline.sql.predicates import Condition
     from lakebed.registry.queries.plans import FileCount

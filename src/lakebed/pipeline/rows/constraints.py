@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T  # noqa: N812 - everybody's name for it
 
-from lakebed.core.bounds import lower_bound, upper_bound
 from lakebed.core.errors import SchemaRefusedError
+from lakebed.core.schema.bounds import lower_bound, upper_bound
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
 from lakebed.core.times import MAX_MICROS, MIN_MICROS
 from lakebed.pipeline.rows.partition_key import literal

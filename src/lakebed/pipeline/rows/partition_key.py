@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from lakebed.core.errors import CorruptionError
-from lakebed.core.schema.column_names import RESERVED
 from lakebed.core.schema.decimals import decimal_text, truncate_decimal
 from lakebed.core.schema.murmur3 import C1, C2, F1, F2, bucket_of, decimal_bytes
+from lakebed.core.schema.schema import RESERVED
 from lakebed.core.schema.transforms import Transform, calendar_text, resolve_transforms, text_of
 from lakebed.core.schema.types import Primitive
 from lakebed.pipeline.rows.types import quote
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from lakebed.core.bounds import Value
+    from lakebed.core.schema.bounds import Value
     from lakebed.core.schema.schema import Schema
     from lakebed.core.schema.types import Field
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from lakebed.core.errors import FileChangedError, FileMissingError, PathRefusedError
-from lakebed.core.schema.column_names import RESERVED
+from lakebed.core.schema.schema import RESERVED
 from lakebed.pipeline.rows.types import select_current, to_spark_nullable
 from lakebed.registry.queries.plans import list_json
 

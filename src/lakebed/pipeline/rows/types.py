@@ -10,8 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from pyspark.sql import types as T  # noqa: N812
 
 from lakebed.core.errors import SchemaRefusedError
-from lakebed.core.schema.column_names import require_clear_names
-from lakebed.core.schema.schema import Schema, walk
+from lakebed.core.schema.schema import Schema, require_clear_names, walk
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct, Type
 
 if TYPE_CHECKING:

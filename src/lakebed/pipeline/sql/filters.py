@@ -16,8 +16,8 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from lakebed.core import bounds
 from lakebed.core.errors import InvalidValueError
+from lakebed.core.schema import bounds
 from lakebed.core.schema.types import Primitive, can_promote
 from lakebed.pipeline.sql.predicates import DISCRETE, EXACT_IN_DOUBLE, Condition, Kind, Literal, Span, span_of
 from lakebed.registry.queries.plans import ColumnRange, NullTest
@@ -26,7 +26,7 @@ from lakebed.storage.partition_paths import decode_partition_path
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from lakebed.core.bounds import Value
+    from lakebed.core.schema.bounds import Value
     from lakebed.core.schema.schema import Schema
     from lakebed.core.schema.transforms import Transform
     from lakebed.core.schema.types import Field

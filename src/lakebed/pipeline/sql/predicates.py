@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from lakebed.core.times import EPOCH, MICROSECOND
 
 if TYPE_CHECKING:
-    from lakebed.core.bounds import Value
+    from lakebed.core.schema.bounds import Value
     from lakebed.core.schema.types import Field, Primitive
 
 DAY_US = 86_400_000_000

@@ -14,7 +14,7 @@ import zstandard
 from lakebed.core.errors import CorruptionError, FooterCorruptError, FooterNotFoundError, LakebedError
 from lakebed.core.partitions import PARTITION_FORMAT
 from lakebed.core.progress import report_progress
-from lakebed.parquet.footer.tail import read_tail
+from lakebed.parquet.footer.framing import read_tail
 from lakebed.parquet.footer.upgrade import upgrade_v1
 
 if TYPE_CHECKING:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.core import fingerprints
 from lakebed.core.errors import VictimsChangedError
+from lakebed.core.times import TimeRange
 from lakebed.registry.partitions.retire import DEFAULT_GRACE_US, Victims, retire_victims
 from lakebed.registry.transaction import ids_of_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from lakebed.registry.partitions.publish import Over
     from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import LockedTable, Transaction
+    from lakebed.registry.transaction import LockedTable, Reader, Transaction
 
 _VISIBLE = "SELECT schema_hash FROM table_metadata WHERE table_id = :table_id AND standing IN ('serving', 'readable')"
 _PARTITIONS = f"""SELECT id FROM partitions
@@ -91,3 +93,41 @@ def _put_back(tx: Transaction, table: LockedTable, row: tuple[Any, ...], files: 
     }
     tx.insert("partitions", _COLUMNS, [tuple({**dict(zip(_COLUMNS, row, strict=True)), **changed}.values())])
     tx.send(_REPARENT, {"p": changed["id"], "now": tx.now, "ids": [file_id for file_id, _ in files]})
+
+
+_HOLDERS = """SELECT id, view_instance_id, begin_insert_time, end_insert_time, schema_hash, min_event_time, max_event_time FROM partitions
+WHERE table_id = :table_id AND id IN (SELECT partition_id FROM table_files WHERE file_path IN (:paths*) AND retired_seq IS NULL)
+ORDER BY view_instance_id, begin_insert_time, id"""
+_STILL_LIVE = "SELECT id FROM table_files WHERE id IN (:ids*) AND retired_seq IS NULL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A live partition that holds some files."""
+
+    partition_id: int
+    instance: str
+    insert_range: TimeRange
+    schema_hash: str
+    event_range: tuple[int, int] | None
+
+
+def list_visible(reader: Registry | Reader, file_ids: Sequence[int]) -> frozenset[int]:
+    """Those of the files that are neither retired nor gone."""
+    return frozenset(row[0] for row in reader.query(_STILL_LIVE, {"ids": list(file_ids)})) if file_ids else frozenset()
+
+
+def list_holders(reader: Reader, table_id: int, paths: Sequence[str]) -> list[Holder]:
+    """The partitions that hold these files, in the order of their slices."""
+    if not paths:
+        return []
+    return [
+        Holder(
+            partition_id=r[0],
+            instance=r[1],
+            insert_range=TimeRange(begin=r[2], end=r[3]),
+            schema_hash=r[4],
+            event_range=None if r[5] is None else (r[5], r[6]),
+        )
+        for r in reader.query(_HOLDERS, {"table_id": table_id, "paths": list(paths)})
+    ]

@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakebed.registry.partitions.retire import DEFAULT_GRACE_US, Victims, load_victims, retire_victims
-from lakebed.registry.queries.incompatible import list_incompatible
+from lakebed.registry.queries.listing import list_incompatible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from lakebed.registry.queries.incompatible import IncompatibleRow
-    from lakebed.registry.queries.listing import PartitionRow
+    from lakebed.registry.queries.listing import IncompatibleRow, PartitionRow
     from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Reader, Transaction
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from lakebed.core.wishes import WISHES, Wishes, parse_wishes
+from lakebed.core.tables.snapshots import WISHES, Wishes, parse_wishes
 from lakebed.registry.snapshots.history import list_ids
 from lakebed.registry.tables.lake_tables import set_properties
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from lakebed.core.errors import CommitTimeoutError, RegistryLockedError, RegistryUnavailableError, StorageFullError, TableNotFoundError
 from lakebed.registry.journal.notifications import SWEEP_S, open_hints
 from lakebed.registry.snapshots.foreign import require_not_stopped
-from lakebed.registry.snapshots.sealing import find_group_under_way, require_group, seal_table
+from lakebed.registry.tables.groups import find_group_under_way, require_group, seal_table
 from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:

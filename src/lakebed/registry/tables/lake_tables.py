@@ -10,8 +10,7 @@ from lakebed.core.errors import InvalidValueError, SchemaRefusedError, TableExis
 from lakebed.core.names import TableName
 from lakebed.core.rows import TableMetadata, Tables, list_columns
 from lakebed.core.schema.altering import list_needed, require_settings
-from lakebed.core.schema.column_names import require_clear_names
-from lakebed.core.schema.schema import Schema, hash_schema, list_obstacles
+from lakebed.core.schema.schema import Schema, hash_schema, list_obstacles, require_clear_names
 from lakebed.core.schema.types import Primitive
 from lakebed.core.suggestions import require_options
 from lakebed.core.tables.settings import DEFINITION, INDEXED, read_free_properties
