@@ -22,8 +22,8 @@ from lakebed.core.schema.types import Field, Primitive
 from lakebed.core.times import TimeRange
 from lakebed.lake import Lake
 from lakebed.parquet.schema.arrow import to_arrow
+from lakebed.registry.connect import open_backend
 from lakebed.registry.files.operations import Operation
-from lakebed.registry.open import open_backend
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.registry import Registry
 from lakebed.registry.schema.tables import METADATA

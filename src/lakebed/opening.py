@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from lakebed.core.errors import PathRefusedError, RegistryMissingError, RegistryRefusedError
-from lakebed.registry.open import has_registry, open_registry, read_facts, require_registry
+from lakebed.registry.open import has_registry, open_registry, require_registry
+from lakebed.registry.verify import read_facts
 from lakebed.storage.open import find_place, mark_warehouse, open_storage, read_marker
 
 if TYPE_CHECKING:

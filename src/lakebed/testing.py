@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakebed.core.files import ColumnStatistics
-    from lakebed.registry.backends.protocol import Backend, Connection, Rows, TableHead
+    from lakebed.registry.backends.protocol import Backend, Connection, Rows, SystemTables, TableHead
     from lakebed.registry.backends.statements import Dialect, Part, Value
     from lakebed.registry.partitions.publish import Published
     from lakebed.registry.registry import Registry
@@ -156,6 +156,14 @@ class SteppedConnection:
         self._steps.reach(sql)
         return self.real.query(sql, params)
 
+    def query_locked(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+        self._steps.reach(sql)
+        return self.real.query_locked(sql, params)
+
+    def lock_key(self, room: int, key: str = "") -> None:
+        self._steps.reach(f"lock {room}")
+        self.real.lock_key(room, key)
+
     def run(self, sql: str, params: Mapping[str, Any] | None = None) -> int:
         self._steps.reach(sql)
         return self.real.run(sql, params)
@@ -202,6 +210,26 @@ class SteppedBackend:
     def timeout_s(self) -> float:
         return self.real.timeout_s
 
+    @property
+    def is_server(self) -> bool:
+        return self.real.is_server
+
+    @property
+    def system(self) -> SystemTables:
+        return self.real.system
+
+    def is_empty(self) -> bool:
+        return self.real.is_empty()
+
+    def create(self) -> None:
+        self.real.create()
+
+    def is_alone(self, idle: Sequence[Connection]) -> bool:
+        return self.real.is_alone([_real(connection) for connection in idle])
+
+    def migrating(self) -> AbstractContextManager[None]:
+        return self.real.migrating()
+
     def connect(self) -> Connection:
         return SteppedConnection(self.real.connect(), self.steps)
 
@@ -245,6 +273,9 @@ class SteppedBackend:
 
     def script(self, connection: Connection, statements: Sequence[str]) -> None:
         self.real.script(_real(connection), statements)
+
+    def close_all(self, idle: Sequence[Connection]) -> None:
+        self.real.close_all([_real(connection) for connection in idle])
 
     def close(self) -> None:
         self.real.close()

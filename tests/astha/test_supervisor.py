@@ -12,12 +12,12 @@ from recorders import PATIENCE_S, UPDATER, Recorder, await_that, recorders, runn
 from builders import count, fake_file, make_table, publish, within
 from lakebed.core.errors import LeaseHeldError, RegistryUnavailableError, StorageFullError, TriggersChangedError, UnavailableError
 from lakebed.core.events import SUBSCRIPTIONS, Component
+from lakebed.registry.connect import open_backend
 from lakebed.registry.journal.changes import read_changes, read_ends
 from lakebed.registry.journal.cursors import read_incarnation
 from lakebed.registry.journal.leases import acquire_lease
-from lakebed.registry.open import open_backend, verify_triggers
 from lakebed.registry.registry import Registry
-from lakebed.registry.verify import restore_programs
+from lakebed.registry.verify import restore_programs, verify_triggers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

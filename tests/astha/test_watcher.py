@@ -13,9 +13,9 @@ from recorders import PATIENCE_S, Stepper, await_that, recorders
 from builders import fake_file, make_table, publish
 from lakebed.astha.registry_watcher import Watcher
 from lakebed.core.names import TableName
+from lakebed.registry.connect import open_backend
 from lakebed.registry.journal.changes import _ALL_ENDS, _SOME_ENDS, read_ends
 from lakebed.registry.journal.notifications import ANY_TABLE, Hint, open_hints
-from lakebed.registry.open import open_backend
 from lakebed.registry.registry import Registry
 from lakebed.testing import SteppedBackend, Steps
 

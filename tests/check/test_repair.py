@@ -18,9 +18,9 @@ from test_check import store_footer
 from builders import logical_dump
 from lakebed.check import RULES, Severity, check
 from lakebed.core.errors import InvalidValueError, RegistryUnavailableError, TableNotFoundError
+from lakebed.registry.connect import open_backend
 from lakebed.registry.journal.changes import list_cursors
 from lakebed.registry.maintenance.runs import list_runs
-from lakebed.registry.open import open_backend
 from lakebed.registry.registry import Registry
 from lakebed.repair import Allowed, plan_repairs, repair
 from lakebed.repair.remedies import KNOWN_RULES, WHAT, Remedy

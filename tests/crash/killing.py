@@ -21,7 +21,7 @@ import psycopg
 
 from builders import ORDERS, SCHEMA, logical_dump
 from lakebed.lake import Lake, connect
-from lakebed.registry.open import open_backend
+from lakebed.registry.connect import open_backend
 from lakebed.registry.registry import Registry
 from lakebed.storage.local import LocalStorage
 from lakebed.storage.open import open_storage

@@ -18,8 +18,9 @@ import pytest
 from builders import ORDERS, arrow_rows, count, fake_file, make_table, new_partition, operation, write_partition, writing_path
 from lakebed.core.errors import OutcomeUnknownError, RegistryUnavailableError
 from lakebed.lake import connect
+from lakebed.registry.connect import open_backend
 from lakebed.registry.files.operations import require_operation
-from lakebed.registry.open import open_backend, open_registry
+from lakebed.registry.open import open_registry
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.registry import Registry
 from lakebed.testing import SteppedBackend, Steps

@@ -25,7 +25,7 @@ from builders import (
 from lakebed.check import check
 from lakebed.core.errors import LakebedError, StorageFullError
 from lakebed.lake import Lake
-from lakebed.registry.open import open_backend
+from lakebed.registry.connect import open_backend
 from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.registry import Registry
 from lakebed.storage.open import open_storage

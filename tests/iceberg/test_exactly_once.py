@@ -16,8 +16,8 @@ from ice import ROWS, IceLake, open_ice
 from lakebed.core.errors import LeaseLostError, OutcomeUnknownError, RegistryLockedError, RegistryUnavailableError, StorageFullError
 from lakebed.iceberg.catalog import CATALOG_NAME, LakeCatalog, open_catalog
 from lakebed.iceberg.commit.committer import Committer
+from lakebed.registry.connect import open_backend
 from lakebed.registry.journal.leases import acquire_lease
-from lakebed.registry.open import open_backend
 from lakebed.registry.processes import make_owner
 from lakebed.registry.registry import Registry
 from lakebed.registry.snapshots.history import list_snapshots

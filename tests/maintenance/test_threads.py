@@ -13,7 +13,7 @@ from lakebed.core.errors import RegistryUnavailableError
 from lakebed.core.tasks import OFF, Task
 from lakebed.lake import Lake
 from lakebed.maintenance.threads import RepeatingThread
-from lakebed.registry.open import open_backend
+from lakebed.registry.connect import open_backend
 from lakebed.registry.registry import Registry
 from lakebed.registry.tables.lake_tables import set_properties
 from lakebed.service.service import Service, Upkeep

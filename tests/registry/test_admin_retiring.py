@@ -38,8 +38,8 @@ from lakebed.core.errors import (
     TooManyPartitionsError,
 )
 from lakebed.core.names import TableName
+from lakebed.registry.connect import open_backend
 from lakebed.registry.maintenance.runs import list_runs
-from lakebed.registry.open import open_backend
 from lakebed.registry.partitions.retire_many import retire_at_once, retire_in_parts
 from lakebed.registry.registry import Registry
 from lakebed.registry.tables.lake_tables import drop_table

@@ -10,8 +10,8 @@ import pytest
 from builders import ORDERS, count, fake_file, grow_schema, make_table, new_partition, operation, publish, within
 from lakebed.check import check
 from lakebed.core.errors import ClockRegressedError, InvalidValueError, OperationConflictError, SchemaRefusedError, TableNotFoundError
+from lakebed.registry.connect import open_backend
 from lakebed.registry.files.operations import Operation, open_operation, start_rollback
-from lakebed.registry.open import open_backend
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.registry import Registry
 from lakebed.registry.tables.lake_tables import drop_table, require_table
@@ -99,7 +99,7 @@ def test_rows_without_their_event_range_are_refused(registry: Registry) -> None:
 def test_a_schema_that_was_never_the_tables_is_refused(registry: Registry) -> None:
     table = make_table(registry)
     publish(registry, table, fake_file(1))
-    registry.scopes[table.table_id, "global", "no such hash"] = 1
+    registry.tables.scopes[table.table_id, "global", "no such hash"] = 1
 
     with pytest.raises(SchemaRefusedError, match="no version has the schema hash"):
         publish(registry, table, fake_file(2), schema_hash="no such hash")
@@ -122,7 +122,7 @@ def test_a_table_that_another_process_dropped_is_not_found(registry: Registry) -
     table = make_table(registry)
     publish(registry, table, fake_file(1))
     within(registry, lambda tx: drop_table(tx, ORDERS))
-    registry._table_ids[ORDERS] = table.table_id
+    registry.tables._ids[ORDERS] = table.table_id
 
     with pytest.raises(TableNotFoundError):
         publish(registry, table, fake_file(2))

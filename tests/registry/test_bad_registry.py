@@ -26,7 +26,7 @@ from lakebed.core.errors import (
     RegistryRefusedError,
     RegistryUnavailableError,
 )
-from lakebed.registry.backends.sqlite import find_mount_kind
+from lakebed.registry.backends.sqlite_place import find_mount_kind
 from lakebed.registry.open import open_registry
 from lakebed.registry.tables.lake_tables import require_table
 

@@ -11,10 +11,10 @@ import pytest
 from builders import ORDERS, count, fake_file, logical_dump, make_table, publish, within
 from lakebed.core.errors import InvalidValueError, RegistryLockedError, TableNotFoundError
 from lakebed.core.names import TableName
-from lakebed.registry.open import open_backend
+from lakebed.registry.connect import open_backend, parse_url
 from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.queries.listing import list_files
-from lakebed.registry.registry import Registry, parse_url
+from lakebed.registry.registry import Registry
 from lakebed.testing import SteppedBackend, Steps
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import zstandard
 from builders import ORDERS, make_table, write_partition
 from lakebed.core.errors import FooterCorruptError, FooterNotFoundError, FooterRowsError
 from lakebed.parquet.cache import FooterCache
+from lakebed.registry.connect import open_backend
 from lakebed.registry.files.footers import FooterIndex, load_footer, migrate_footers
-from lakebed.registry.open import open_backend
 from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.registry import Registry
 from lakebed.testing import SteppedBackend, Steps

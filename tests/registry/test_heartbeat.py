@@ -9,7 +9,7 @@ _OPEN = """
 import sys
 from lakebed.registry.open import open_registry
 heartbeat = open_registry(sys.argv[1]).heartbeat
-write = heartbeat.renewing("an operation", lease_us=3_600_000_000)
+write = heartbeat.renewing("an operation", lease_us=3_600_000_000, renew=lambda *_: None)
 write.__enter__()
 while not heartbeat._wakes_at:
     pass
@@ -26,7 +26,7 @@ def test_a_process_may_end_inside_an_open_write(url: str) -> None:
 _END_AT_ONCE = """
 import sys
 from lakebed.registry.open import open_registry
-write = open_registry(sys.argv[1]).heartbeat.renewing("an operation", lease_us=3_600_000_000)
+write = open_registry(sys.argv[1]).heartbeat.renewing("an operation", lease_us=3_600_000_000, renew=lambda *_: None)
 write.__enter__()
 """
 

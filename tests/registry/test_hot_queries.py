@@ -12,9 +12,10 @@ from builders import LONG, ORDERS, fake_file, make_table, new_partition, operati
 from lakebed.check.rules import iceberg as check_iceberg
 from lakebed.core.names import TableName
 from lakebed.core.schema import bounds
+from lakebed.registry.connect import open_backend
 from lakebed.registry.files import batches, deletion_queue, footers, operations
 from lakebed.registry.journal import changes
-from lakebed.registry.open import open_backend, open_registry
+from lakebed.registry.open import open_registry
 from lakebed.registry.partitions import replace
 from lakebed.registry.partitions.publish import _OVERLAP, publish_partition
 from lakebed.registry.partitions.retire import retire_by_ids

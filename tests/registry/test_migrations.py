@@ -13,10 +13,13 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from lakebed.core.errors import RefusedError, RegistryNewerError, RegistryOlderError
+from lakebed.registry.connect import open_backend
 from lakebed.registry.migrate import _engine, list_pending, migrate_registry, upgrade
 from lakebed.registry.migrations.steps import read_frozen
-from lakebed.registry.open import HEAD, REVISIONS, find_revision, freeze, open_backend, open_registry, statements
+from lakebed.registry.open import open_registry
 from lakebed.registry.registry import Registry
+from lakebed.registry.schema.ddl import freeze, statements
+from lakebed.registry.verify import HEAD, REVISIONS, find_revision
 
 if TYPE_CHECKING:
     from conftest import Databases

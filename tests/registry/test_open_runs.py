@@ -15,9 +15,9 @@ from lakebed import admin
 from lakebed.admin.audit import write_down
 from lakebed.core.errors import NotAllowedError, RegistryUnavailableError
 from lakebed.registry.backends.protocol import CommitUnknownError
+from lakebed.registry.connect import open_backend
 from lakebed.registry.maintenance.open_runs import OpenRun, close_ended_runs, keeping_run
 from lakebed.registry.maintenance.runs import add_run, list_runs
-from lakebed.registry.open import open_backend
 from lakebed.registry.registry import Registry
 from lakebed.testing import SteppedBackend, Steps
 

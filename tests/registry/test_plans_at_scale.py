@@ -18,6 +18,7 @@ from lakebed.core.names import TableName
 from lakebed.core.schema import bounds
 from lakebed.registry.files import footers
 from lakebed.registry.files.deletion_queue import claim_expired
+from lakebed.registry.ids import ids_of_table
 from lakebed.registry.journal import changes
 from lakebed.registry.journal.changes import read_changes, read_ends
 from lakebed.registry.open import open_registry
@@ -31,7 +32,6 @@ from lakebed.registry.snapshots import waiting
 from lakebed.registry.snapshots.history import sum_at_group
 from lakebed.registry.tables import groups
 from lakebed.registry.tables.expired import _STAYING
-from lakebed.registry.transaction import ids_of_table
 from lakebed.testing import FILES_PER_GROUP, multiply_file
 
 if TYPE_CHECKING:

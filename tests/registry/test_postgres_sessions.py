@@ -14,7 +14,7 @@ import pytest
 
 from builders import ORDERS, fake_file, logical_dump, make_table, publish
 from lakebed.core.errors import InvalidValueError, LakebedError, RegistryLockedError, RegistryUnavailableError, StorageFullError
-from lakebed.registry.backends.postgres import translate
+from lakebed.registry.backends.postgres_errors import translate
 from lakebed.registry.open import open_registry
 from lakebed.registry.tables.lake_tables import require_table
 

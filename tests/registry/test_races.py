@@ -33,9 +33,10 @@ from lakebed.core.events import Operation, RegistryTable
 from lakebed.core.names import TableName
 from lakebed.core.rows import TableFiles
 from lakebed.lake import Lake, connect
+from lakebed.registry.connect import open_backend
 from lakebed.registry.journal.changes import read_ends
 from lakebed.registry.journal.notifications import Follower
-from lakebed.registry.open import open_backend, open_registry
+from lakebed.registry.open import open_registry
 from lakebed.registry.partitions.publish import publish as publish_within
 from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.queries.plans import plan_files

@@ -11,8 +11,8 @@ from builders import HOUR, ORDERS, START, count, fake_file, logical_dump, make_t
 from lakebed.core import fingerprints
 from lakebed.core.errors import OperationConflictError, RegistryUnavailableError
 from lakebed.core.partitions import NewPartition
+from lakebed.registry.connect import open_backend
 from lakebed.registry.files.operations import Operation, open_operation
-from lakebed.registry.open import open_backend
 from lakebed.registry.partitions.publish import Published, Replacement, first_answer, publish_replacements
 from lakebed.registry.registry import Registry
 from lakebed.registry.tables.lake_tables import LakeTable, require_table

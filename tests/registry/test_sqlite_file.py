@@ -18,8 +18,9 @@ from builders import ORDERS, fake_file, fresh_name, make_table, publish
 from lakebed.core.errors import RegistryReadOnlyError, RegistryRefusedError
 from lakebed.core.files import Footer
 from lakebed.registry.backends.sqlite import SAFE_WAL_VERSION, SqliteBackend, SqliteConnection
-from lakebed.registry.open import open_backend, open_registry
-from lakebed.registry.registry import Registry, parse_url
+from lakebed.registry.connect import open_backend, parse_url
+from lakebed.registry.open import open_registry
+from lakebed.registry.registry import Registry
 from lakebed.testing import SteppedBackend, Steps
 
 if TYPE_CHECKING:

@@ -25,10 +25,10 @@ from builders import (
 )
 from lakebed.admin import delete_expired_temporary_files
 from lakebed.core.errors import FooterNotFoundError
+from lakebed.registry.connect import open_backend
 from lakebed.registry.files.deletion_queue import claim_expired, count_deletable, finalize_deleted, queue_files, release_failed
 from lakebed.registry.files.footers import load_footer
 from lakebed.registry.journal.leases import end_reading, hold_for_reading
-from lakebed.registry.open import open_backend
 from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.queries.listing import list_files
 from lakebed.registry.registry import Registry

@@ -12,9 +12,11 @@ from builders import make_table
 from lakebed.core.errors import TriggersChangedError
 from lakebed.core.events import ROW_TYPES, Operation, RegistryTable
 from lakebed.core.rows import ABRIDGED, list_changing_columns, list_columns
+from lakebed.registry.connect import open_backend
 from lakebed.registry.journal.changes import read_ends
-from lakebed.registry.open import open_backend, open_registry, rules, triggers
+from lakebed.registry.open import open_registry
 from lakebed.registry.registry import Registry
+from lakebed.registry.schema.ddl import rules, triggers
 from lakebed.registry.schema.tables import METADATA
 
 if TYPE_CHECKING:

@@ -23,12 +23,12 @@ from builders import fake_file, fresh_name, make_table, publish, within
 from lakebed.check import check
 from lakebed.core.files import Footer
 from lakebed.core.names import TableName
+from lakebed.registry.connect import parse_url
 from lakebed.registry.files.deletion_queue import claim_expired, finalize_deleted
 from lakebed.registry.journal.changes import purge_journal
 from lakebed.registry.open import open_registry
 from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.queries.plans import plan_files, read_plan
-from lakebed.registry.registry import parse_url
 from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from builders import SCHEMA
 from lakebed.core.names import TableName
 from lakebed.pipeline.context import Context
 from lakebed.pipeline.spark.session import SparkSource
-from lakebed.registry.open import open_backend
+from lakebed.registry.connect import open_backend
 from lakebed.registry.registry import Registry
 from lakebed.testing import SteppedBackend, Steps
 

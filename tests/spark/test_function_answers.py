@@ -35,7 +35,8 @@ from lakebed.pipeline.functions.workers import (
     worker_environment,
 )
 from lakebed.registry.maintenance.runs import list_runs
-from lakebed.registry.open import open_registry, read_facts
+from lakebed.registry.open import open_registry
+from lakebed.registry.verify import read_facts
 from lakebed.storage.open import open_storage
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from lakebed.pipeline.read.read import Ask, plan_all, plan_one
 from lakebed.pipeline.spark.session import SparkSource
 from lakebed.pipeline.sql.filters import Filter, find_filter, prune_paths
 from lakebed.pipeline.sql.predicates import Zone
-from lakebed.registry.open import open_backend
+from lakebed.registry.connect import open_backend
 from lakebed.registry.registry import Registry
 from lakebed.registry.tables.lake_tables import read_table
 from lakebed.storage.partition_paths import encode_partition_path

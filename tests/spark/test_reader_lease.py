@@ -13,8 +13,8 @@ import pytest
 from builders import count, fake_file, fresh_name, make_table, publish
 from lakebed.core.errors import RegistryUnavailableError
 from lakebed.pipeline.spark.lease import ReaderLease
+from lakebed.registry.connect import open_backend
 from lakebed.registry.files.deletion_queue import claim_expired
-from lakebed.registry.open import open_backend
 from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.registry import Registry
 from lakebed.testing import SteppedBackend, Steps

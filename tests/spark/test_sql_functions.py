@@ -19,7 +19,7 @@ from lakebed.core.errors import SessionRefusedError
 from lakebed.lake import connect
 from lakebed.pipeline.functions.answers import FUNCTIONS
 from lakebed.registry.maintenance.runs import list_runs
-from lakebed.registry.open import read_facts
+from lakebed.registry.verify import read_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

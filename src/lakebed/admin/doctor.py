@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Literal
 from lakebed.core.errors import LakebedError, RegistryMissingError
 from lakebed.core.results import Rows
 from lakebed.registry.backends.sqlite import SAFE_WAL_VERSION
+from lakebed.registry.connect import open_backend
 from lakebed.registry.files.operations import list_expired_operations
 from lakebed.registry.journal.cursors import list_parked
 from lakebed.registry.journal.leases import find_holder
-from lakebed.registry.open import HEAD, find_revision, open_backend, read_facts, verify_triggers
 from lakebed.registry.registry import Registry, read_host_clock
 from lakebed.registry.repair.slots import list_blocked
 from lakebed.registry.transaction import MAX_SKEW_US
+from lakebed.registry.verify import HEAD, find_revision, read_facts, verify_triggers
 from lakebed.storage.open import open_storage, read_marker
 from lakebed.storage.paths import below
 

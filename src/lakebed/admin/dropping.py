@@ -13,9 +13,9 @@ from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
 from lakebed.registry.partitions.retire import DEFAULT_GRACE_US
 from lakebed.registry.partitions.retire_many import RETIRED, retire_in_parts
 from lakebed.registry.queries.listing import list_partitions
+from lakebed.registry.table_cache import missing_table
 from lakebed.registry.tables.lake_tables import drop_table as hide_table
 from lakebed.registry.tables.lake_tables import require_table
-from lakebed.registry.tables.names import missing_table
 from lakebed.registry.tables.view_sets import list_definitions
 
 if TYPE_CHECKING:

@@ -14,14 +14,16 @@ from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import List, Map, Primitive, Struct, Type
 from lakebed.parquet.schema.arrow import from_arrow
 from lakebed.registry.maintenance.runs import add_run, finish_run
+from lakebed.registry.table_cache import missing_table
 from lakebed.registry.tables.lake_tables import evolve_schema, list_versions, read_table, require_evolvable
-from lakebed.registry.tables.names import missing_table, resolve_name
+from lakebed.registry.tables.names import resolve_name
 from lakebed.registry.tables.view_sets import list_definitions
 
 if TYPE_CHECKING:
     from lakebed.core.names import TableName
+    from lakebed.registry.backends.protocol import Queryable
     from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import Reader, Transaction
+    from lakebed.registry.transaction import Transaction
 
 JOB = "alter"  # stored in runs: never rename
 
@@ -105,7 +107,7 @@ def _carry_out(tx: Transaction, name: TableName, changes: tuple[Change, ...], *,
     )  # fmt: skip
 
 
-def _plan(reader: Reader | Transaction, name: TableName, changes: tuple[Change, ...]) -> Alteration:
+def _plan(reader: Queryable, name: TableName, changes: tuple[Change, ...]) -> Alteration:
     table = read_table(reader, name)
     if table is None:
         raise missing_table(reader, name)

@@ -15,7 +15,7 @@ from lakebed.astha.registry_watcher import Watcher
 from lakebed.core.errors import TriggersChangedError, UnavailableError
 from lakebed.registry.journal.changes import purge_journal
 from lakebed.registry.journal.cursors import list_purgeable, read_standing
-from lakebed.registry.open import verify_triggers
+from lakebed.registry.verify import verify_triggers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

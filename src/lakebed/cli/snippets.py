@@ -44,7 +44,7 @@ _TEXTS = {"spark": _SPARK, "pyiceberg": _PYICEBERG, "polars": _POLARS, "duckdb":
 
 def snippet_of(engine: str, table: str, location: str | None, *, place: tuple[str, str], rows: int) -> str:
     """Reads the table as it is now: the metadata file never changes, so a later snapshot has another one. No password is in it."""
-    from lakebed.registry.backends.postgres import hide_password  # noqa: PLC0415 - brings psycopg
+    from lakebed.registry.backends.postgres_url import hide_password  # noqa: PLC0415 - brings psycopg
 
     loading = "\n".join(f"connection.execute({statement!r})" for statement in _load_extensions()) if engine == "duckdb" else ""
     return _TEXTS[engine].format(

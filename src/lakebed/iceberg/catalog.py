@@ -21,7 +21,7 @@ from sqlalchemy.pool import QueuePool
 from lakebed.core.errors import LakebedError, LeaseLostError, OutcomeUnknownError, RegistryUnavailableError, StorageFullError
 from lakebed.iceberg.pyiceberg_internals import catalog_tables, start_catalog
 from lakebed.registry.backends.private_files import create_private
-from lakebed.registry.backends.sqlite import is_full
+from lakebed.registry.backends.sqlite_errors import is_full
 from lakebed.registry.backends.write_queue import FileLock
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from lakebed.core.errors import InvalidValueError, RegistryRefusedError, RegistryUnavailableError
-from lakebed.registry.backends.postgres import first_line, hide_password, require_safe_transport, translate
+from lakebed.registry.backends.postgres_errors import first_line, translate
+from lakebed.registry.backends.postgres_url import hide_password, require_safe_transport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

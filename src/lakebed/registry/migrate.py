@@ -20,17 +20,15 @@ from sqlalchemy.exc import DBAPIError
 
 from lakebed.core.errors import RegistryMissingError, StorageFullError
 from lakebed.core.redaction import hide_secrets
-from lakebed.registry.backends import postgres, sqlite
-from lakebed.registry.backends.sqlite import SqliteBackend
-from lakebed.registry.open import HEAD, REVISIONS, find_revision, open_backend, require_known
-from lakebed.registry.registry import Registry, parse_url
+from lakebed.registry.backends import postgres_errors, sqlite_errors
+from lakebed.registry.connect import open_backend, parse_url
+from lakebed.registry.registry import Registry
+from lakebed.registry.verify import HEAD, REVISIONS, find_revision, require_known
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sqlalchemy import Engine
-
-_MIGRATE_LOCK = 7_521_904
 
 
 def list_pending(url: str) -> list[str]:
@@ -53,7 +51,7 @@ def migrate_registry(url: str, *, to: str = HEAD, report: Callable[[str], None] 
     """
     pending = [revision for revision in list_pending(url) if revision <= to]
     if pending:
-        with _alone(url), _translated(url):
+        with _migrating(url), _translated(url):
             upgrade(url, to, report=report)
     return pending
 
@@ -72,6 +70,16 @@ def upgrade(url: str, to: str, *, report: Callable[[str], None] | None = None) -
 
 
 @contextmanager
+def _migrating(url: str) -> Iterator[None]:
+    backend = open_backend(url)
+    try:
+        with backend.migrating():
+            yield
+    finally:
+        backend.close()
+
+
+@contextmanager
 def _translated(url: str) -> Iterator[None]:
     """The registry's own errors: what was done stays, and the next run continues from there."""
     try:
@@ -84,9 +92,9 @@ def _translated(url: str) -> Iterator[None]:
 def _translate(exc: DBAPIError, where: str) -> None:
     try:
         if isinstance(exc.orig, sqlite3.Error):
-            sqlite.translate(exc.orig, where)
+            sqlite_errors.translate(exc.orig, where)
         if isinstance(exc.orig, psycopg.Error):
-            postgres.translate(exc.orig, where)
+            postgres_errors.translate(exc.orig, where)
     except StorageFullError as full:
         message = (
             f"no room is left on the disk of {where}: free some and run `lakebed migrate` again, which continues where this run stopped"
@@ -101,28 +109,3 @@ def _engine(url: str) -> Engine:
         return create_engine(f"sqlite:///{where}", connect_args={"isolation_level": None, "timeout": 30}, poolclass=pool.NullPool)
     _, _, rest = where.partition("://")
     return create_engine(f"postgresql+psycopg://{rest}", isolation_level="AUTOCOMMIT", poolclass=pool.NullPool)
-
-
-@contextmanager
-def _alone(url: str) -> Iterator[None]:
-    """Hold the writers' lock (SQLite) or a transaction-scoped lock on a connection of its own (PostgreSQL)."""
-    backend = open_backend(url)
-    if isinstance(backend, SqliteBackend):
-        lock = backend.locked()
-        lock.acquire()
-        try:
-            yield
-        finally:
-            lock.release()
-            backend.close()
-        return
-    connection = backend.connect()
-    try:
-        backend.begin_write(connection, ())
-        connection.run(f"SELECT pg_advisory_xact_lock({_MIGRATE_LOCK})")
-        # it waits while indexes are built; and a statement without a snapshot must come last, or a concurrent build waits for this transaction
-        connection.run("SET LOCAL idle_in_transaction_session_timeout = 0")
-        yield
-    finally:
-        backend.rollback(connection)
-        connection.close()

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import logging
-import os
-import threading
 import time
-from collections import OrderedDict
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakebed.core.errors import (
-    ForkedConnectionError,
-    InvalidValueError,
     LakebedError,
-    LakeClosedError,
     OperationConflictError,
     OutcomeUnknownError,
     RegistryLockedError,
-    RegistryReadOnlyError,
     RegistryUnavailableError,
     TableNotFoundError,
 )
 from lakebed.core.names import TableName
 from lakebed.core.tables.snapshots import BackPressure
-from lakebed.registry.attempts import Attempts
 from lakebed.registry.backends.protocol import CommitUnknownError
-from lakebed.registry.backends.sqlite import SqliteBackend
-from lakebed.registry.heartbeat import Heartbeat
-from lakebed.registry.tables.names import find_named, missing_table
+from lakebed.registry.open_writes import Attempts, Heartbeat
+from lakebed.registry.pool import ConnectionPool
+from lakebed.registry.table_cache import TableCache, missing_table
 from lakebed.registry.transaction import Proof, Reader, Transaction
 
 if TYPE_CHECKING:
@@ -69,14 +60,10 @@ class Registry:
         """`clock` decides instead of the database's and the host's; `host_clock` is what this host says."""
         self.backend = backend
         self._clock, self._host_clock = clock, host_clock
-        self._pid, self._is_closed = os.getpid(), False
-        self._idle: list[Connection] = []
-        self._guard = threading.Lock()
-        self._table_ids: dict[TableName, int] = {}
-        self.indexed_fields: dict[int, tuple[int, ...]] = {}
-        self.scopes: OrderedDict[tuple[int, str, str], int] = OrderedDict()
+        self._pool = ConnectionPool(backend)
+        self.tables = TableCache()
         self._listeners: list[Listener] = []
-        self.heartbeat = Heartbeat(self)
+        self.heartbeat = Heartbeat()
         self.back_pressure = BackPressure()
         self.attempts = Attempts()
 
@@ -88,7 +75,7 @@ class Registry:
         """The clock that decides: the test's, the database server's, or this host's where it is the server."""
         if self._clock is not None:
             return self._clock()
-        if self.dialect == "sqlite":
+        if not self.backend.is_server:
             return self._host_clock()
         (found,) = self.query("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)")[0]
         return int(found)
@@ -105,38 +92,25 @@ class Registry:
 
     def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
         """One statement, one snapshot."""
-        with self._checked_out(lambda connection: connection.query(sql, params)) as (_, rows):
+        with self._pool.checked_out(lambda connection: connection.query(sql, params)) as (_, rows):
             return rows
 
     @contextmanager
     def read(self) -> Iterator[Reader]:
         """Several statements on one snapshot of all tables. Keep it short: on SQLite it holds the WAL."""
-        with self._checked_out(self.backend.begin_read) as (connection, _):
+        with self._pool.checked_out(self.backend.begin_read) as (connection, _):
             try:
-                yield Reader(connection, self.indexed_fields, now=self.now)
+                yield Reader(connection, self.tables, now=self.now)
             finally:
                 self.backend.end_read(connection)
 
     def find_table_id(self, name: TableName) -> int | None:
-        if (known := self._table_ids.get(name)) is not None:
-            return known
-        if (found := find_named(self, name)) is None:
-            return None
-        table_id, spelled = found
-        self._table_ids[spelled] = table_id
-        return table_id
+        return self.tables.find_id(self, name)
 
     def require_table_id(self, name: TableName) -> int:
         if (found := self.find_table_id(name)) is None:
             raise missing_table(self, name)
         return found
-
-    def knows_table(self, name: TableName) -> bool:
-        """Whether this spelling was found before; the table may have been dropped since."""
-        return name in self._table_ids
-
-    def forget_table(self, name: TableName) -> None:
-        self._table_ids.pop(name, None)
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -148,7 +122,7 @@ class Registry:
         commit, the outcome is looked up under the same lock before anything is said: by `op_id`, or by the run that was written down.
         """
         ids = self._list_ids(tables)
-        with self._checked_out(lambda connection: self._open(connection, ids)) as (connection, opened):
+        with self._pool.checked_out(lambda connection: self._open(connection, ids)) as (connection, opened):
             tx = opened
             if self._forget_dropped(tables, tx):
                 self.backend.rollback(connection)
@@ -183,7 +157,7 @@ class Registry:
         A lost connection is settled as in `write`; an operation that turns out to be committed raises `OperationConflictError`,
         because its answer is in its row.
         """
-        connection, was_idle = self._take()
+        connection, was_idle = self._pool.take()
         try:
             return self._call(connection, sql, values, table_id=table_id, op_id=op_id)
         except RegistryUnavailableError as exc:
@@ -192,7 +166,7 @@ class Registry:
         return self._call(self.backend.connect(), sql, values, table_id=table_id, op_id=op_id)  # a session that was lost while idle
 
     def _call(self, connection: Connection, sql: str, values: Sequence[Any], *, table_id: int, op_id: str) -> Any:
-        with self._keeping(connection):
+        with self._pool.keeping(connection):
             self.attempts.send(op_id)
             try:
                 answer = self.backend.call(connection, sql, values)
@@ -234,31 +208,17 @@ class Registry:
 
     def take_idle(self) -> list[Connection]:
         """Hand over the connections nobody uses, to be closed."""
-        with self._guard:
-            idle, self._idle = self._idle, []
-        return idle
+        return self._pool.take_idle()
 
     def require_open(self) -> None:
-        if self._is_closed:
-            raise LakeClosedError
+        self._pool.require_open()
 
     def close(self) -> None:
-        """Close every idle connection, and refuse further ones; on SQLite under the writers' lock, because the last close checkpoints.
-
-        Where that lock is taken, somebody else has the registry open, and ours is not the last.
-        """
-        if os.getpid() != self._pid:
+        """Close every connection, and refuse further ones."""
+        if self._pool.is_inherited:
             return  # they are the parent's: a goodbye from here would end its sessions
-        self._is_closed = True
         self.heartbeat.stop()
-        idle = self.take_idle()
-        if isinstance(self.backend, SqliteBackend) and self.backend.holds_registry and idle:
-            self.backend.locked().try_acquire()
-        for connection in idle:
-            connection.close()
-        if isinstance(self.backend, SqliteBackend):
-            self.backend.locked().release()
-        self.backend.close()
+        self._pool.close()
 
     def _list_ids(self, tables: Sequence[TableName | int]) -> list[int]:
         return sorted({self.require_table_id(t) if isinstance(t, TableName) else t for t in tables})
@@ -267,7 +227,7 @@ class Registry:
         """Another process may have dropped a table that we remember, and made one of the same name."""
         names = {table.name for table in tx.tables.values() if table.head.dropped_at is not None}.intersection(tables)
         for name in names:
-            self.forget_table(name)
+            self.tables.forget(name)
         return bool(names)
 
     def _open(self, connection: Connection, ids: list[int]) -> Transaction:
@@ -281,11 +241,11 @@ class Registry:
         if missing:
             self.backend.rollback(connection)
             raise TableNotFoundError(f"with id {min(missing)}")
-        return Transaction(connection, heads, now=now, registry=self, host=host)
+        return Transaction(connection, heads, now=now, cache=self.tables, host=host)
 
     def _settle(self, ids: list[int], op_id: str | None, proof: Proof | None, *, cause: BaseException) -> None:
         """Return when the transaction in doubt did commit; raise what is known otherwise."""
-        self._drop_idle(cause)
+        self._pool.drop_idle(cause)
         if op_id is not None:
             what, asked = f"operation {op_id}", Proof(run_id=0, sql=_REGISTERED, params={"op_id": op_id})
         elif proof is not None:
@@ -303,9 +263,9 @@ class Registry:
 
     def _ask(self, ids: list[int], proof: Proof) -> bool:
         """Once the transaction in doubt has ended: its lock on the tables, and its row in `runs`, are waited for."""
-        with self._checked_out(lambda connection: self.backend.begin_write(connection, ids)) as (connection, _):
+        with self._pool.checked_out(lambda connection: self.backend.begin_write(connection, ids)) as (connection, _):
             try:
-                if proof.run_id and self.dialect == "postgresql":  # on SQLite there is one writer
+                if proof.run_id and self.backend.is_server:  # on SQLite there is one writer
                     connection.run(_PLACEHOLDER, {"id": proof.run_id})  # waits for whoever inserts the same row
                     connection.run(_LOCK_RUN, {"id": proof.run_id})  # and for whoever changes it
                 if connection.query(proof.sql, proof.params):
@@ -314,71 +274,3 @@ class Registry:
                 return False
             finally:
                 self.backend.rollback(connection)
-
-    @contextmanager
-    def _checked_out(self, begin: Callable[[Connection], T]) -> Iterator[tuple[Connection, T]]:
-        """A connection, and what `begin` gave on it. One that was lost while it was idle is replaced before anything is said."""
-        connection, was_idle = self._take()
-        try:
-            begun = begin(connection)
-        except BaseException as exc:
-            is_stale = was_idle and isinstance(exc, LakebedError) and (connection.closed or isinstance(exc, RegistryReadOnlyError))
-            self._let_go(connection, exc)
-            if not is_stale:
-                raise
-            connection = self.backend.connect()
-            with self._keeping(connection, gives_back=False):
-                begun = begin(connection)
-        with self._keeping(connection):
-            yield connection, begun
-
-    def _take(self) -> tuple[Connection, bool]:
-        """A connection that nobody else uses, and whether somebody has used it before."""
-        if os.getpid() != self._pid:
-            raise ForkedConnectionError
-        self.require_open()
-        with self._guard:
-            connection = self._idle.pop() if self._idle else None
-        return (self.backend.connect(), False) if connection is None else (connection, True)
-
-    @contextmanager
-    def _keeping(self, connection: Connection, *, gives_back: bool = True) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as exc:
-            self._let_go(connection, exc)
-            raise
-        if gives_back:
-            self._give_back(connection)
-
-    def _let_go(self, connection: Connection, cause: BaseException) -> None:
-        if isinstance(cause, RegistryUnavailableError | RegistryReadOnlyError):
-            connection.close()  # it may be gone, or was opened while nothing could be written; the next caller gets a fresh one
-            self._drop_idle(cause)
-        else:
-            self._give_back(connection)
-
-    def _drop_idle(self, cause: BaseException) -> None:
-        """What cut one connection to a server has probably cut the idle ones too; on SQLite they share what was opened read-only."""
-        if self.dialect == "postgresql" or isinstance(cause, RegistryReadOnlyError):
-            for connection in self.take_idle():
-                connection.close()
-
-    def _give_back(self, connection: Connection) -> None:
-        if self._is_closed:
-            connection.close()
-        elif not connection.closed:
-            with self._guard:
-                self._idle.append(connection)
-
-
-def parse_url(url: str) -> Path | str:
-    """A path for SQLite, the URL itself for PostgreSQL."""
-    if url.startswith("sqlite:///"):
-        path = url.removeprefix("sqlite:///")
-        if path and path != ":memory:":
-            return Path(path)
-    if url.startswith(("postgresql://", "postgres://")):
-        return url
-    message = "a registry is named sqlite:///path/lake.db or postgresql://user@host/database"
-    raise InvalidValueError(message)

@@ -10,7 +10,8 @@ from lakebed.core.errors import ClockRegressedError, ClockSkewedError, ReadExpir
 from lakebed.core.names import TableName
 from lakebed.core.times import MAX_MICROS, from_micros
 from lakebed.registry.backends.statements import Run
-from lakebed.registry.tables.names import missing_table
+from lakebed.registry.ids import ID_BITS
+from lakebed.registry.table_cache import TableCache, missing_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -18,29 +19,20 @@ if TYPE_CHECKING:
     from lakebed.core.times import Clock
     from lakebed.registry.backends.protocol import Connection, Rows, TableHead
     from lakebed.registry.backends.statements import Dialect
-    from lakebed.registry.registry import Registry
 
 MAX_READ_S = 300.0
 MAX_SLOT_LEAD_US = 5 * 60 * 1_000_000
 MAX_SKEW_US = 5 * 60 * 1_000_000
-ID_BITS = 40  # ids of one lake table: its number in the upper bits, so that they never meet another table's
 _SAVE_SEQ = "UPDATE table_seq SET last_slot = :last_slot, last_id = :last_id WHERE table_id = :table_id"
-
-
-def ids_of_table(alias: str = "") -> str:
-    """The condition that a row is one of `:table_id`: a range of its key, so that rows of other tables are not read."""
-    return f"{alias}id >= (:table_id << {ID_BITS}) AND {alias}id < ((:table_id + 1) << {ID_BITS})"
 
 
 class Reader:
     """Statements on one snapshot, for a bounded time: an old snapshot keeps SQLite's WAL and PostgreSQL's dead rows."""
 
-    def __init__(
-        self, connection: Connection, indexed_fields: dict[int, tuple[int, ...]], *, now: Clock, max_age_s: float = MAX_READ_S
-    ) -> None:
+    def __init__(self, connection: Connection, cache: TableCache, *, now: Clock, max_age_s: float = MAX_READ_S) -> None:
         self._connection, self.now = connection, now
         self._ends_at = time.monotonic() + max_age_s
-        self.indexed_fields = indexed_fields
+        self.indexed_fields = cache.indexed_fields
 
     def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
         if time.monotonic() > self._ends_at:
@@ -108,17 +100,18 @@ class Transaction:
     """One open write transaction. Functions of the registry take it first; nothing else writes."""
 
     def __init__(
-        self, connection: Connection, heads: Sequence[TableHead], *, now: int, registry: Registry, host: tuple[int, int] | None = None
+        self, connection: Connection, heads: Sequence[TableHead], *, now: int, cache: TableCache, host: tuple[int, int] | None = None
     ) -> None:
-        self.connection, self.now, self.registry = connection, now, registry
+        self.connection, self.now, self.cache = connection, now, cache
         self._host = host  # its clock before and after the database was asked for its own; None where there is one clock only
         self.tables = {head.table_id: LockedTable(head) for head in heads}
         self.created: set[int] = set()
         self.proof: Proof | None = None
         self.after_commit: list[Callable[[], None]] = []
         self.query, self.run, self.send, self.insert = connection.query, connection.run, connection.send, connection.insert
+        self.query_locked, self.lock_key = connection.query_locked, connection.lock_key
         self.run_many, self.together = connection.run_many, connection.together
-        self.indexed_fields = registry.indexed_fields
+        self.indexed_fields = cache.indexed_fields
 
     @property
     def dialect(self) -> Dialect:
@@ -130,7 +123,7 @@ class Transaction:
         exact = [table for table in there if table.name == name]
         if len(found := exact or [table for table in there if table.name.is_like(name)]) == 1:
             return found[0]
-        self.registry.forget_table(name)
+        self.cache.forget(name)
         raise missing_table(self, name)
 
     def require_host_in_step(self) -> None:

@@ -19,7 +19,15 @@ from lakebed.core.errors import (
     StorageUnavailableError,
 )
 from lakebed.core.ids import make_op_id
-from lakebed.registry.files.operations import DEFAULT_LEASE_US, Operation, find_operation, finish_rollback, open_operation, start_rollback
+from lakebed.registry.files.operations import (
+    DEFAULT_LEASE_US,
+    Operation,
+    find_operation,
+    finish_rollback,
+    open_operation,
+    renew_operation,
+    start_rollback,
+)
 from lakebed.registry.snapshots.pressure import wait_for_room
 
 if TYPE_CHECKING:
@@ -101,7 +109,7 @@ def staging(  # noqa: PLR0913 - one keyword per choice
     with (
         _undoing(registry, storage, work, intent),
         _intending(registry, work, intent, lease_us, ahead=ahead),
-        registry.heartbeat.renewing(op_id, lease_us),
+        registry.heartbeat.renewing(op_id, lease_us, lambda op_id, us: renew_operation(registry, op_id, lease_us=us)),
         naming_recovery(registry, op_id),
     ):
         yield work

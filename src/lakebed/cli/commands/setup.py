@@ -143,7 +143,7 @@ def show_config(*, as_json: AsJson = False) -> None:
 
     Example: lakebed config show
     """
-    from lakebed.registry.backends.postgres import hide_password  # noqa: PLC0415 - brings psycopg
+    from lakebed.registry.backends.postgres_url import hide_password  # noqa: PLC0415 - brings psycopg
 
     with errors():
         origins = load_command_settings().origins

@@ -22,8 +22,9 @@ from lakebed.pipeline.sql.filters import Filter, find_filter, prune_paths
 from lakebed.pipeline.sql.predicates import DAY_US, Condition
 from lakebed.registry.queries.plans import find_event_range, list_partition_paths, read_plan
 from lakebed.registry.queries.time_travel import go_back
+from lakebed.registry.table_cache import missing_table
 from lakebed.registry.tables.lake_tables import read_table
-from lakebed.registry.tables.names import missing_table, resolve_name
+from lakebed.registry.tables.names import resolve_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -122,7 +123,7 @@ def plan_all(context: Context, asks: Sequence[Ask]) -> list[Planned]:
             if {table.table_id for table in tables} <= ids:
                 return [plan_one(reader, ask, table) for ask, table in zip(asks, tables, strict=True)]
         for ask in asks:  # dropped and made again by another process: what we remembered was the old one
-            context.registry.forget_table(ask.name)
+            context.registry.tables.forget(ask.name)
     raise missing_table(context.registry, asks[0].name)
 
 
@@ -173,7 +174,7 @@ def _usable(table: LakeTable, found: Filter) -> Filter:
 def require_in(reader: Reader, context: Context, name: TableName) -> LakeTable:
     """The table as this snapshot shows it."""
     if (table := read_table(reader, name)) is None:
-        context.registry.forget_table(name)
+        context.registry.tables.forget(name)
         raise missing_table(reader, name)
     return table
 

@@ -14,7 +14,8 @@ from lakebed.pipeline.spark.errors import spark_translated
 from lakebed.pipeline.sql.filters import Filter
 from lakebed.pipeline.sql.parse import find_conditions, parse_query, rewrite
 from lakebed.registry.queries.time_travel import require_past
-from lakebed.registry.tables.names import missing_table, resolve_name
+from lakebed.registry.table_cache import missing_table
+from lakebed.registry.tables.names import resolve_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,45 +8,34 @@ one transaction travel in a pipeline, because a round trip costs more than most 
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, NoReturn
-from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 import psycopg
-from psycopg import errors as pg
 from psycopg.types.numeric import Int8Dumper
 
 from lakebed.core.errors import (
-    CorruptionError,
-    InvalidValueError,
-    RegistryLockedError,
-    RegistryReadOnlyError,
-    RegistryRefusedError,
     RegistryUnavailableError,
-    StorageFullError,
 )
-from lakebed.core.redaction import Redactor, find_passwords, hide_secrets
-from lakebed.registry.backends.constraints import raise_unstorable, raise_violation
+from lakebed.core.redaction import Redactor, find_passwords
+from lakebed.registry.backends.postgres_errors import Translated, first_line, is_in_doubt, translate
+from lakebed.registry.backends.postgres_url import hide_password, read_idle_ms, require_safe_transport, split_options
 from lakebed.registry.backends.protocol import HEAD_COLUMNS, CommitUnknownError, Connection, Rows, TableHead, head_of
 from lakebed.registry.backends.statements import Dialect, combine, insert_arrays, insert_values, render, transpose
+from lakebed.registry.backends.system_tables import PostgresSystem, split_script
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from lakebed.registry.backends.protocol import SystemTables
     from lakebed.registry.backends.statements import Part, Value
 
+_MIGRATE_LOCK = 7_521_904  # never change: other versions of this program take it too
 _HEADS = f"SELECT {HEAD_COLUMNS} FROM table_seq s JOIN tables t ON t.id = s.table_id WHERE s.table_id = ANY(%(ids)s) ORDER BY s.table_id FOR UPDATE"
 # A statement of its own: its clock and snapshot are younger than the wait for the lock
 _CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, NULL"
 _FRESH = """SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, (SELECT json_object_agg(v.table_id, v.listed) FROM (
 SELECT table_id, string_agg(schema_hash || ':' || standing, ',') AS listed FROM table_metadata WHERE table_id = ANY(%(ids)s) GROUP BY 1) v)"""
-# a peer that is gone is noticed within a minute, whether we wait for it or it for us
-_LINE = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3", "tcp_user_timeout": "60000"}
-_IDLE_S = 60.0
-_DAY_S = 86_400.0
-_OURS = frozenset({"prepared", "idle_in_transaction_s"})
-_LOCAL = frozenset({"", "localhost", "127.0.0.1", "::1"})
-_SAFE_SSL = frozenset({"verify-full", "verify-ca"})
 
 
 class PostgresConnection:
@@ -55,47 +44,46 @@ class PostgresConnection:
     dialect: Dialect = "postgresql"
 
     def __init__(self, raw: psycopg.Connection[tuple[Any, ...]], where: str, types: Mapping[str, Mapping[str, str]]) -> None:
-        self.raw, self._where, self._types = raw, where, types
+        self.raw, self._errors, self._types = raw, Translated(where), types
         self.pipeline: psycopg.Pipeline | None = None
         self._scope = ExitStack()
 
     def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
-        try:
+        with self._errors:
             return self.raw.execute(render(sql, "postgresql"), params).fetchall()
-        except (psycopg.Error, UnicodeEncodeError) as exc:
-            translate(exc, self._where)
+
+    def query_locked(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+        return self.query(f"{sql} FOR UPDATE", params)
+
+    def lock_key(self, room: int, key: str = "") -> None:
+        if key:
+            self.query("SELECT pg_advisory_xact_lock(CAST(:room AS integer), hashtext(:key))", {"room": room, "key": key})
+        else:
+            self.query("SELECT pg_advisory_xact_lock(:room)", {"room": room})
 
     def run(self, sql: str, params: Mapping[str, Any] | None = None) -> int:
-        try:
+        with self._errors:
             cursor = self.raw.execute(render(sql, "postgresql"), params)
             if self.pipeline is not None:
                 self.pipeline.sync()  # the count is known only when the answer is here
-        except (psycopg.Error, UnicodeEncodeError) as exc:
-            translate(exc, self._where)
         return cursor.rowcount
 
     def send(self, sql: str, params: Mapping[str, Any] | None = None) -> None:
-        try:
+        with self._errors:
             self.raw.execute(render(sql, "postgresql"), params)
-        except (psycopg.Error, UnicodeEncodeError) as exc:
-            translate(exc, self._where)
 
     def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Value]]) -> None:
-        try:
+        with self._errors:
             if len(rows) == 1:
                 self.raw.execute(insert_values(table, columns, "postgresql"), rows[0])
             else:
                 types = tuple(self._types[table][column] for column in columns)
                 self.raw.execute(insert_arrays(table, columns, types), transpose(rows))
-        except (psycopg.Error, UnicodeEncodeError) as exc:
-            translate(exc, self._where)
 
     def together(self, parts: Sequence[Part]) -> None:
         sql, values = combine(parts, self._types)
-        try:
+        with self._errors:
             psycopg.RawCursor(self.raw).execute(sql, values)
-        except (psycopg.Error, UnicodeEncodeError) as exc:
-            translate(exc, self._where)
 
     def enter_pipeline(self) -> None:
         self._scope = ExitStack()
@@ -107,10 +95,8 @@ class PostgresConnection:
         self._scope.close()
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
-        try:
-            self.raw.cursor().executemany(sql, rows)
-        except (psycopg.Error, UnicodeEncodeError) as exc:
-            translate(exc, self._where)
+        with self._errors:
+            self.raw.cursor().executemany(sql.replace("?", "%s"), rows)
 
     @property
     def closed(self) -> bool:
@@ -125,19 +111,47 @@ class PostgresBackend:
     """The registry in the schema that the URL's role sees first."""
 
     dialect: Dialect = "postgresql"
+    is_server = True
+    system: SystemTables = PostgresSystem()
 
     def __init__(self, url: str, *, types: Mapping[str, Mapping[str, str]], timeout_s: float = 30.0) -> None:
-        self._dsn, options = _split_options(url)
+        self._dsn, options = split_options(url)
         self._prepare_after = None if options.get("prepared") == "off" else 2
         self._types, self.timeout_s = types, timeout_s
         # of the transaction, because a pooler lends sessions to others
         self._bounded = (
             f"SELECT set_config('lock_timeout', '{max(1, int(timeout_s * 1000))}', true), "
-            f"set_config('idle_in_transaction_session_timeout', '{_read_idle_ms(options)}', true)"
+            f"set_config('idle_in_transaction_session_timeout', '{read_idle_ms(options)}', true)"
         )
         self.shown_url = hide_password(url)
         self.catalog_url = self._dsn.replace("postgresql://", "postgresql+psycopg://", 1)
         require_safe_transport(self._dsn)
+
+    def is_empty(self) -> bool:
+        return False
+
+    def create(self) -> None:
+        """The database is there, or cannot be connected to."""
+
+    def is_alone(self, idle: Sequence[Connection]) -> bool:
+        """Other hosts may have it open."""
+        for connection in idle:
+            connection.close()
+        return False
+
+    @contextmanager
+    def migrating(self) -> Iterator[None]:
+        """A lock of the transaction, on a connection of its own."""
+        connection = self.connect()
+        try:
+            self.begin_write(connection, ())
+            connection.lock_key(_MIGRATE_LOCK)
+            # it waits while indexes are built; and a statement without a snapshot must come last, or a concurrent build waits for this transaction
+            connection.run("SET LOCAL idle_in_transaction_session_timeout = 0")
+            yield
+        finally:
+            self.rollback(connection)
+            connection.close()
 
     def connect(self) -> PostgresConnection:
         try:
@@ -187,7 +201,7 @@ class PostgresBackend:
             else:
                 own.raw.execute("COMMIT")
         except psycopg.Error as exc:
-            if _is_in_doubt(exc):
+            if is_in_doubt(exc):
                 raise CommitUnknownError from exc
             self.rollback(connection)
             translate(exc, self.shown_url)
@@ -200,7 +214,7 @@ class PostgresBackend:
         try:
             ((answer,),) = psycopg.RawCursor(own.raw).execute(sql, values).fetchall()
         except psycopg.Error as exc:
-            if _is_in_doubt(exc):
+            if is_in_doubt(exc):
                 raise CommitUnknownError from exc
             translate(exc, self.shown_url)
         return answer
@@ -217,6 +231,10 @@ class PostgresBackend:
             for part in split_script(statement):
                 connection.send(part.replace("%", "%%"), {})
 
+    def close_all(self, idle: Sequence[Connection]) -> None:
+        for connection in idle:
+            connection.close()
+
     def close(self) -> None:
         """Nothing is shared between connections."""
 
@@ -224,108 +242,3 @@ class PostgresBackend:
 def _own(connection: Connection) -> PostgresConnection:
     assert isinstance(connection, PostgresConnection)  # noqa: S101 - a backend only ever meets its own connections
     return connection
-
-
-def _is_in_doubt(exc: psycopg.Error) -> bool:
-    """Of an error while a commit is under way: only an answer of the server, other than a farewell, says that nothing was committed."""
-    return exc.sqlstate is None or isinstance(exc, pg.AdminShutdown | pg.CrashShutdown)
-
-
-def split_script(statement: str) -> list[str]:
-    """A function and its trigger are two statements; inside `$$` a semicolon does not end one."""
-    parts, inside = [""], False
-    for line in statement.split("\n"):
-        if line.count("$$") % 2:
-            inside = not inside
-        parts[-1] += line + "\n"
-        if not inside and line.rstrip().endswith(";"):
-            parts.append("")
-    return [part for part in (p.strip().removesuffix(";") for p in parts) if part]
-
-
-def _split_options(url: str) -> tuple[str, dict[str, str]]:
-    """Libpq refuses parameters it does not know, so ours are taken out: `prepared=off` for old poolers, and `idle_in_transaction_s`."""
-    parts = _split(url)
-    ours = {key: value for key, value in parse_qsl(parts.query) if key in _OURS}
-    theirs = {**_LINE, **{key: value for key, value in parse_qsl(parts.query) if key not in _OURS}}
-    scheme = "postgresql"
-    return urlunsplit((scheme, parts.netloc, parts.path, urlencode(theirs), "")), ours
-
-
-def _read_idle_ms(options: Mapping[str, str]) -> int:
-    """How long the server waits for the next statement of a write before it ends the session; 0 is for ever."""
-    given = options.get("idle_in_transaction_s", str(_IDLE_S))
-    try:
-        seconds = float(given)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < _DAY_S:
-        message = f"invalid idle_in_transaction_s={given[:40]!a} in the registry's URL: expected seconds from 0 (no limit) to a day"
-        raise InvalidValueError(message)
-    return int(seconds * 1000)
-
-
-def _split(url: str) -> SplitResult:
-    """Python's own words about a URL it cannot read quote what stands where a port should: that may be a password."""
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError:
-        message = "the registry's URL cannot be read: write postgresql://user:password@host:5432/database, special letters as %40"
-        raise InvalidValueError(message) from None
-    return parts
-
-
-def hide_password(url: str) -> str:
-    """As it may be shown; of another database's URL only the password is taken out."""
-    if not url.startswith(("postgresql:", "postgres:")):
-        return hide_secrets(url)
-    parts = _split(url)
-    user = f"{parts.username}@" if parts.username else ""
-    host = parts.hostname or ""
-    port = f":{parts.port}" if parts.port else ""
-    return f"postgresql://{user}{host}{port}{parts.path}"
-
-
-def require_safe_transport(dsn: str) -> None:
-    parts = urlsplit(dsn)
-    query = dict(parse_qsl(parts.query))
-    host = query.get("host", parts.hostname or "")
-    if host in _LOCAL or host.startswith("/") or query.get("sslmode") in _SAFE_SSL:
-        return
-    message = f"the registry on {host} would be reached without a checked certificate: add ?sslmode=verify-full to the URL"
-    raise RegistryRefusedError(message)
-
-
-def first_line(exc: BaseException) -> str:
-    text = str(exc).strip().splitlines()
-    return text[0][:200] if text else type(exc).__name__
-
-
-def translate(exc: psycopg.Error | UnicodeEncodeError, where: str) -> NoReturn:
-    """Raise what the caller can act on."""
-    match exc:
-        case UnicodeEncodeError():
-            raise_unstorable(exc)
-        case pg.IntegrityError():
-            raise_violation(exc.diag.constraint_name or first_line(exc), cause=exc)
-        case pg.LockNotAvailable():
-            message = f"another program holds a lock on {where}: find it in pg_stat_activity, end its transaction and retry"
-            raise RegistryLockedError(message) from exc
-        case pg.DeadlockDetected() | pg.SerializationFailure():
-            message = f"another writer was in the way on {where}: retry"
-            raise RegistryLockedError(message) from exc
-        case pg.ReadOnlySqlTransaction() | pg.InsufficientPrivilege():
-            raise RegistryReadOnlyError(where) from exc
-        case pg.DiskFull():
-            message = f"no room is left on the disk of {where}: free some and retry; nothing was changed"
-            raise StorageFullError(message) from exc
-        case pg.DataCorrupted() | pg.IndexCorrupted():
-            message = f"{where} reports damaged data: {first_line(exc)}"
-            raise CorruptionError(message) from exc
-        case _ if exc.sqlstate is None:  # the driver's own words may be about its pipeline
-            message = f"the connection to the registry {where} was lost: retry"
-            raise RegistryUnavailableError(message) from exc
-        case _:
-            message = f"the registry {where} failed: {first_line(exc)}"
-            raise RegistryUnavailableError(message) from exc

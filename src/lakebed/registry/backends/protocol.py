@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from lakebed.registry.backends.statements import Dialect, Part, Value
 
@@ -59,6 +60,21 @@ def head_of(row: tuple[Any, ...], standings: str | None) -> TableHead:
     )
 
 
+class Queryable(Protocol):
+    """Whatever answers a query: the registry (a snapshot per statement), one snapshot of it, or an open transaction."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    @property
+    def query(self) -> Query: ...
+
+
+class Query(Protocol):
+    def __call__(self, sql: str, params: Mapping[str, Any] | None = None, /) -> Rows:
+        """Run and fetch everything."""
+
+
 class Connection(Protocol):
     """One driver connection. Driver errors leave it already translated."""
 
@@ -67,6 +83,12 @@ class Connection(Protocol):
 
     def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
         """Run and fetch everything."""
+
+    def query_locked(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+        """As `query`; nobody else changes these rows until the transaction ends."""
+
+    def lock_key(self, room: int, key: str = "") -> None:
+        """Become the only writer that holds this key, until the transaction ends."""
 
     def run(self, sql: str, params: Mapping[str, Any] | None = None) -> int:
         """Run and return the number of rows touched."""
@@ -81,7 +103,7 @@ class Connection(Protocol):
         """Independent writes, in no promised order and none seeing another: one round trip where that costs. Errors as with `send`."""
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
-        """Run once per row, positional parameters in the driver's own style."""
+        """Run once per row; positional parameters are written `?`."""
 
     @property
     def closed(self) -> bool: ...
@@ -89,11 +111,37 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
 
+class SystemTables(Protocol):
+    """What a database tells of itself."""
+
+    def list_tables(self, source: Queryable) -> set[str]:
+        """Names of the tables that anybody has made there."""
+
+    def list_programs(self, source: Queryable) -> dict[str, str]:
+        """What acts by itself in the database (triggers, functions, constraints): by name, the text as it is compared."""
+
+    def shape_of(self, ddl: str) -> str:
+        """The text that `list_programs` gives for a program that `ddl` made."""
+
+    def find_strangers(self, found: Collection[str], expected: Collection[str]) -> set[str]:
+        """Programs of `found` that we did not write, where there may be none."""
+
+    def drop_program(self, name: str, ddl: str) -> str:
+        """The statement that takes away what `ddl` made, if it is there."""
+
+    def list_reindexing(self, source: Queryable) -> list[str]:
+        """The statements that build every index from its table again, where that is needed."""
+
+
 class Backend(Protocol):
     """A database as the registry needs it."""
 
     @property
     def dialect(self) -> Dialect: ...
+
+    @property
+    def is_server(self) -> bool:
+        """Whether the database is a process of its own, with a clock of its own and connections that a network can cut."""
 
     @property
     def shown_url(self) -> str:
@@ -106,6 +154,22 @@ class Backend(Protocol):
     @property
     def timeout_s(self) -> float:
         """How long a writer waits for the others."""
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing to connect to; nothing is opened or created."""
+
+    @property
+    def system(self) -> SystemTables:
+        """What the database knows of its own tables, indexes and programs."""
+
+    def create(self) -> None:
+        """Make the place where an empty registry can be created, where that takes anything."""
+
+    def is_alone(self, idle: Sequence[Connection]) -> bool:
+        """Whether it is certain that no other process has the registry open; closes our idle connections to find out."""
+
+    def migrating(self) -> AbstractContextManager[None]:
+        """Keep every other migrating process out, and on SQLite every writer."""
 
     def connect(self) -> Connection:
         """A new connection for reading or writing."""
@@ -134,7 +198,11 @@ class Backend(Protocol):
     def script(self, connection: Connection, statements: Sequence[str]) -> None:
         """Run DDL inside the open transaction."""
 
-    def close(self) -> None: ...
+    def close_all(self, idle: Sequence[Connection]) -> None:
+        """Close these connections, the last of this process, and what the backend holds itself."""
+
+    def close(self) -> None:
+        """Close what the backend holds itself."""
 
 
 class CommitUnknownError(Exception):

@@ -9,32 +9,30 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sqlite3
-import stat
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lakebed.core.errors import (
-    CorruptionError,
-    RegistryLockedError,
     RegistryMissingError,
     RegistryReadOnlyError,
     RegistryRefusedError,
     RegistryUnavailableError,
-    StorageFullError,
 )
-from lakebed.registry.backends.constraints import raise_unstorable, raise_violation
 from lakebed.registry.backends.private_files import create_private
 from lakebed.registry.backends.protocol import HEAD_COLUMNS, CommitUnknownError, Connection, Rows, TableHead, head_of
+from lakebed.registry.backends.sqlite_errors import Translated, translate, was_rolled_back
+from lakebed.registry.backends.sqlite_place import require_fit_place
 from lakebed.registry.backends.statements import Dialect, Insert, bind, insert_values, render
+from lakebed.registry.backends.system_tables import SqliteSystem
 from lakebed.registry.backends.write_queue import FileLock
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from lakebed.registry.backends.protocol import SystemTables
     from lakebed.registry.backends.statements import Part, Value
 
 logger = logging.getLogger(__name__)
@@ -42,7 +40,6 @@ logger = logging.getLogger(__name__)
 SAFE_WAL_VERSION = (3, 51, 3)
 _WAL_ALARM_BYTES = 64 * 1024 * 1024
 _CHECK_WAL_EVERY = 256
-_NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs"})
 _WAL = "PRAGMA journal_mode=WAL"  # stays in the file, so another program's database must not get it
 _PRAGMAS = (
     "PRAGMA synchronous=FULL",
@@ -74,32 +71,32 @@ class SqliteConnection:
     def __init__(self, raw: sqlite3.Connection, where: str) -> None:
         self.raw = raw
         self.closed = self.has_written = False
-        self._where = where
+        self._errors = Translated(where)
         self._execute = raw.execute
 
     def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
-        try:
+        with self._errors:
             return self._execute(render(sql, "sqlite"), bind(params, "sqlite") if params else {}).fetchall()
-        except (sqlite3.Error, UnicodeEncodeError) as exc:
-            translate(exc, self._where)
+
+    def query_locked(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+        return self.query(sql, params)  # there is one writer at a time
+
+    def lock_key(self, room: int, key: str = "") -> None:
+        """There is one writer at a time."""
 
     def run(self, sql: str, params: Mapping[str, Any] | None = None) -> int:
-        try:
+        with self._errors:
             return self._execute(render(sql, "sqlite"), bind(params, "sqlite") if params else {}).rowcount
-        except (sqlite3.Error, UnicodeEncodeError) as exc:
-            translate(exc, self._where)
 
     def send(self, sql: str, params: Mapping[str, Any] | None = None) -> None:
         self.run(sql, params)
 
     def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Value]]) -> None:
-        try:
+        with self._errors:
             if len(rows) == 1:
                 self._execute(insert_values(table, columns, "sqlite"), rows[0])
             else:
                 self.raw.executemany(insert_values(table, columns, "sqlite"), rows)
-        except (sqlite3.Error, UnicodeEncodeError) as exc:
-            translate(exc, self._where)
 
     def together(self, parts: Sequence[Part]) -> None:
         for part in parts:
@@ -109,10 +106,8 @@ class SqliteConnection:
                 self.run(part.sql, part.params)
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
-        try:
+        with self._errors:
             self.raw.executemany(sql, rows)
-        except (sqlite3.Error, UnicodeEncodeError) as exc:
-            translate(exc, self._where)
 
     def close(self) -> None:
         self.closed = True
@@ -123,6 +118,8 @@ class SqliteBackend:
     """The registry as one file beside its lock file."""
 
     dialect: Dialect = "sqlite"
+    is_server = False
+    system: SystemTables = SqliteSystem()
 
     def __init__(self, path: Path, *, timeout_s: float = 30.0, strict: bool = False) -> None:
         self.path = path.absolute()
@@ -130,10 +127,11 @@ class SqliteBackend:
         self.shown_url = f"sqlite:///{self.path}"
         self.catalog_url = f"sqlite:///{self.path.with_suffix('.iceberg.db')}"  # a file of its own: its writes never meet the writers' lock
         self._lock = FileLock(Path(f"{self.path}.lock"), timeout_s=timeout_s)
+        self._errors = Translated(self.shown_url)
         self._commits = 0
         self._guard = threading.Lock()
         self.holds_registry = False  # as far as a connection has seen
-        _require_fit_place(self.path)
+        require_fit_place(self.path)
         if sqlite3.sqlite_version_info < SAFE_WAL_VERSION:
             if strict:
                 message = f"SQLite {sqlite3.sqlite_version} has the WAL-reset bug: use 3.51.3 or newer, or drop strict mode"
@@ -146,7 +144,7 @@ class SqliteBackend:
             raise RegistryMissingError(self.shown_url)
         if not os.access(self.path, os.W_OK, effective_ids=True):
             raise RegistryReadOnlyError(self.shown_url)
-        try:
+        with self._errors:
             raw = sqlite3.connect(
                 f"{self.path.as_uri()}?mode=rw",
                 uri=True,
@@ -155,20 +153,18 @@ class SqliteBackend:
                 check_same_thread=False,
                 cached_statements=512,
             )
-        except sqlite3.Error as exc:
-            translate(exc, self.shown_url)
-        try:
-            self._prepare(raw)
-        except sqlite3.Error as exc:
-            raw.close()
-            translate(exc, self.shown_url)
+            try:
+                self._prepare(raw)
+            except sqlite3.Error:
+                raw.close()
+                raise
         return SqliteConnection(raw, self.shown_url)
 
     def is_empty(self) -> bool:
-        """Whether there is nothing to connect to. The file is not opened: see `create_file`."""
+        """Whether there is nothing to connect to. The file is not opened: see `create`."""
         return not self.path.exists() or self.path.stat().st_size == 0
 
-    def create_file(self) -> None:
+    def create(self) -> None:
         """Private, whatever the umask.
 
         An existing one is never opened here: closing any descriptor of it would cancel the POSIX locks of
@@ -209,10 +205,8 @@ class SqliteBackend:
             raise
 
     def begin_read(self, connection: Connection) -> None:
-        try:
+        with self._errors:
             _raw(connection).execute("BEGIN")
-        except sqlite3.Error as exc:
-            translate(exc, self.shown_url)
 
     def commit(self, connection: Connection) -> None:
         raw = _raw(connection)
@@ -222,7 +216,7 @@ class SqliteBackend:
             if raw.in_transaction:  # refused before anything was written: lock of another program
                 raw.execute("ROLLBACK")
                 translate(exc, self.shown_url)
-            if _was_rolled_back(exc):
+            if was_rolled_back(exc):
                 translate(exc, self.shown_url)
             if _overwrite(raw):
                 message = f"the commit to {self.shown_url} failed ({exc}); nothing was changed: retry"
@@ -248,18 +242,43 @@ class SqliteBackend:
         self._lock.release()
 
     def script(self, connection: Connection, statements: Sequence[str]) -> None:
-        try:
+        with self._errors:
             for statement in statements:
                 _raw(connection).execute(statement)
-        except sqlite3.Error as exc:
-            translate(exc, self.shown_url)
+
+    def is_alone(self, idle: Sequence[Connection]) -> bool:
+        """Nobody else has it open when an exclusive lock is granted."""
+        for connection in idle:
+            connection.close()
+        probe = sqlite3.connect(self.path, timeout=0, isolation_level=None)
+        try:
+            for statement in ("PRAGMA locking_mode=EXCLUSIVE", "BEGIN EXCLUSIVE", "ROLLBACK"):
+                probe.execute(statement)
+        except sqlite3.OperationalError:
+            return False
+        finally:
+            probe.close()
+        return True
+
+    @contextmanager
+    def migrating(self) -> Iterator[None]:
+        self._lock.acquire()
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def close_all(self, idle: Sequence[Connection]) -> None:
+        """Under the writers' lock, because the last close checkpoints. Where it is taken, somebody else has the registry open: ours is not the last."""
+        if self.holds_registry and idle:
+            self._lock.try_acquire()
+        for connection in idle:
+            connection.close()
+        self._lock.release()
+        self.close()
 
     def close(self) -> None:
         self._lock.close()
-
-    def locked(self) -> FileLock:
-        """The writers' lock, for work that must not meet a writer: the checkpoint of a last close."""
-        return self._lock
 
     def wal_bytes(self) -> int:
         try:
@@ -311,82 +330,3 @@ def _own(connection: Connection) -> SqliteConnection:
 
 def _raw(connection: Connection) -> sqlite3.Connection:
     return _own(connection).raw
-
-
-def _require_fit_place(path: Path) -> None:
-    try:
-        exists = path.exists()
-    except PermissionError as exc:  # of a directory on the way
-        raise RegistryReadOnlyError(f"sqlite:///{path}") from exc
-    if exists:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            message = f"the registry {path} is no regular file"
-            raise RegistryRefusedError(message)
-        if mode & 0o077:
-            message = f"the registry {path} is open to others (mode {stat.S_IMODE(mode):04o}): run `chmod 600` on it"
-            raise RegistryRefusedError(message)
-    kind = _file_system(path.parent)
-    if kind in _NETWORK_FILE_SYSTEMS:
-        message = f"the registry {path} lies on a network drive ({kind}), where SQLite's locks do not hold: use a local disk or PostgreSQL"
-        raise RegistryRefusedError(message)
-
-
-def _file_system(directory: Path) -> str:
-    """Empty where the system does not tell."""
-    mounts = Path("/proc/self/mounts")
-    return find_mount_kind(mounts.read_text(errors="replace"), str(directory.resolve())) if mounts.exists() else ""
-
-
-def find_mount_kind(mounts: str, where: str) -> str:
-    """The type of the deepest mount that holds `where`, from the text of /proc/self/mounts."""
-    best, kind = "", ""
-    for line in mounts.splitlines():
-        _, escaped, found, *_ = line.split(" ")
-        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), escaped)  # a blank is written as \040
-        if (where == point or where.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
-            best, kind = point, found
-    return kind
-
-
-_READ_ONLY = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
-_CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-
-
-def _was_rolled_back(exc: sqlite3.Error) -> bool:
-    """A COMMIT that could not write its last page to the WAL has rolled back by itself; after a failed sync the outcome is open."""
-    code = getattr(exc, "sqlite_errorcode", 0)
-    return code & 0xFF == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_WRITE
-
-
-def is_full(exc: BaseException | None) -> bool:
-    """Whether SQLite found no room on the disk, for the database, its WAL or the WAL's index."""
-    code = getattr(exc, "sqlite_errorcode", 0)
-    return code & 0xFF == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE
-
-
-def translate(exc: sqlite3.Error | UnicodeEncodeError, where: str) -> NoReturn:
-    """Raise what the caller can act on."""
-    if isinstance(exc, UnicodeEncodeError):
-        raise_unstorable(exc)
-    code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_CONSTRAINT:
-        raise_violation(_violated(str(exc)), cause=exc)
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        message = f"another program holds the write lock of {where}: close it (or its open transaction) and retry"
-        raise RegistryLockedError(message) from exc
-    if code in _READ_ONLY:
-        raise RegistryReadOnlyError(where) from exc
-    if is_full(exc):
-        message = f"no room is left on the disk of {where}: free some and retry; nothing was changed"
-        raise StorageFullError(message) from exc
-    if code in _CORRUPT:
-        message = f"{where} is damaged or no SQLite database ({exc}): restore it from a backup, then run `lakebed check`"
-        raise CorruptionError(message) from exc
-    message = f"the registry {where} failed: {exc}"
-    raise RegistryUnavailableError(message) from exc
-
-
-def _violated(message: str) -> str:
-    """The constraint's name: given for CHECK and triggers, only columns for UNIQUE."""
-    return message.removeprefix("CHECK constraint failed: ").removeprefix("UNIQUE constraint failed: ")

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from lakebed.core.names import TableName
     from lakebed.core.rows import TableMetadata
     from lakebed.core.schema.schema import Schema
+    from lakebed.registry.backends.protocol import Queryable
     from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import Reader, Transaction
+    from lakebed.registry.transaction import Transaction
 
 _PREFIX = "adopted"  # stored: never rename
 _LIST = "SELECT value FROM astha_state WHERE key >= :first AND key < :beyond"
@@ -39,7 +40,7 @@ class SourceStamp:
     modified_ns: int
 
 
-def list_adopted(reader: Registry | Reader | Transaction, table_id: int) -> dict[str, SourceStamp]:
+def list_adopted(reader: Queryable, table_id: int) -> dict[str, SourceStamp]:
     """Sources of the table by the key that the caller gave them."""
     first = f"{_PREFIX}/{table_id}/"
     rows = reader.query(_LIST, {"first": first, "beyond": first[:-1] + "0"})  # '0' follows '/'
@@ -74,7 +75,7 @@ def import_operation(op_id: str, key: int) -> Operation:
     return Operation(op_id=op_id, kind="import", app_id=APP_ID, batch_id=key)
 
 
-def list_imported(reader: Registry | Reader | Transaction, table_id: int) -> frozenset[int]:
+def list_imported(reader: Queryable, table_id: int) -> frozenset[int]:
     """Keys of the partitions that came in already."""
     return frozenset(row[0] for row in reader.query(_DONE, {"id": table_id, "app": APP_ID}))
 

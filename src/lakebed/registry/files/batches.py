@@ -9,8 +9,8 @@ from lakebed.core.errors import AnotherCheckpointError
 
 if TYPE_CHECKING:
     from lakebed.core.names import TableName
-    from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import Reader, Transaction
+    from lakebed.registry.backends.protocol import Queryable
+    from lakebed.registry.transaction import Transaction
 
 # SQLite uses the partial index only where its condition is written out
 _REGISTERED = """SELECT op_id, batch_id, query_id, result FROM operations
@@ -42,7 +42,7 @@ class RegisteredBatch:
     result: str
 
 
-def find_registered(reader: Registry | Reader | Transaction, table: TableName, table_id: int, batch: Batch) -> RegisteredBatch | None:
+def find_registered(reader: Queryable, table: TableName, table_id: int, batch: Batch) -> RegisteredBatch | None:
     """The first registration of the batch. Of a stream, a batch that cannot come from the checkpoint of the newest one is refused."""
     sql = _NEWEST if batch.is_streamed else _THIS
     rows = reader.query(sql, {"table_id": table_id, "app_id": batch.app_id, "batch_id": batch.batch_id})

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from lakebed.core.files import Footer
     from lakebed.parquet.cache import FooterCache
+    from lakebed.registry.backends.protocol import Queryable
     from lakebed.registry.backends.statements import Value
     from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import Reader, Transaction
     from lakebed.storage.protocol import Storage
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ def footer_row(path: str, footer: Footer, *, table_id: int, file_size: int, now:
     return (path, table_id, file_size, compress_footer(footer), now, PARTITION_FORMAT, footer.length, footer.num_rows, footer.checksum)
 
 
-def load_footer(reader: Registry | Reader | Transaction, path: str) -> bytes:
+def load_footer(reader: Queryable, path: str) -> bytes:
     """The raw tail of a registered file, whatever version is stored; a missing row is a typed error."""
     rows = reader.query(_LOAD, {"path": path})
     if not rows:
@@ -68,7 +68,7 @@ def load_footer(reader: Registry | Reader | Transaction, path: str) -> bytes:
     return _decode(path, rows[0])
 
 
-def load_footers(reader: Registry | Reader | Transaction, paths: Sequence[str]) -> dict[str, bytes]:
+def load_footers(reader: Queryable, paths: Sequence[str]) -> dict[str, bytes]:
     """The raw tails of any number of registered files, by path; a missing row is a typed error."""
     found: dict[str, bytes] = {}
     for start in range(0, len(paths), _MANY):
@@ -152,7 +152,7 @@ class FooterUpgrade:
     failed: dict[str, str] = field(default_factory=dict)
 
 
-def count_old_footers(reader: Registry | Reader | Transaction) -> int:
+def count_old_footers(reader: Queryable) -> int:
     """Footers that `migrate_footers` would look at."""
     return int(reader.query("SELECT count(*) FROM partition_metadata WHERE partition_format_version < 2")[0][0])
 

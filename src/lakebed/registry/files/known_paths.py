@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakebed.registry.transaction import ID_BITS
+from lakebed.registry.ids import ID_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,8 +13,9 @@ from lakebed.registry.files.deletion_queue import ORPHAN
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from lakebed.registry.backends.protocol import Queryable
     from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import Reader, Transaction
+    from lakebed.registry.transaction import Transaction
 
 _MANY = 1000
 _RECORD = """INSERT INTO left_out_files (file_path, file_size, table_id, source, reason, recorded_at)
@@ -80,7 +81,7 @@ def _record(tx: Transaction, files: Mapping[str, LeftOut], *, source: str, table
         tx.run(_RECORD, values)
 
 
-def find_left_out(reader: Registry | Reader | Transaction, paths: Iterable[str]) -> set[str]:
+def find_left_out(reader: Queryable, paths: Iterable[str]) -> set[str]:
     """Those of the paths that are on record."""
     wanted = list(paths)
     batches = (wanted[start : start + _MANY] for start in range(0, len(wanted), _MANY))

@@ -23,8 +23,9 @@ from lakebed.registry.files.batches import Batch, adopt_query, find_registered
 
 if TYPE_CHECKING:
     from lakebed.core.names import TableName
+    from lakebed.registry.backends.protocol import Queryable
     from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import LockedTable, Reader, Transaction
+    from lakebed.registry.transaction import LockedTable, Transaction
 
 DEFAULT_LEASE_US = 10 * 60 * 1_000_000
 _COLUMNS = ("op_id", "table_id", "kind", "state", "staging_path", "mode", "app_id", "batch_id", "result", "lease_until", "error")
@@ -122,12 +123,12 @@ def renew_operation(registry: Registry, op_id: str, *, lease_us: int = DEFAULT_L
             _raise_moved(tx, op_id, wanted="writing")
 
 
-def find_operation(reader: Registry | Reader | Transaction, op_id: str) -> OperationRow | None:
+def find_operation(reader: Queryable, op_id: str) -> OperationRow | None:
     rows = reader.query(_FIND, {"op_id": op_id})
     return _row(rows[0]) if rows else None
 
 
-def require_operation(reader: Registry | Reader | Transaction, op_id: str) -> OperationRow:
+def require_operation(reader: Queryable, op_id: str) -> OperationRow:
     if (found := find_operation(reader, op_id)) is None:
         raise OperationNotFoundError(op_id)
     return found

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lakebed.core.files import ColumnStatistics, NewFile
+    from lakebed.registry.backends.protocol import Queryable
     from lakebed.registry.backends.statements import Part, Value
-    from lakebed.registry.transaction import LockedTable, Reader, Transaction
+    from lakebed.registry.transaction import LockedTable, Transaction
 
 _COLUMNS = ("id", "scope", "level", "prefix")
 _WORTH_A_RUN = 8  # files per statement, on average, below which one statement with a list is quicker
@@ -87,7 +88,7 @@ def _runs(ids: Sequence[int]) -> Iterator[tuple[int, int]]:
             start = end
 
 
-def find_slot(reader: Reader | Transaction, table_id: int, field_id: int) -> int | None:
+def find_slot(reader: Queryable, table_id: int, field_id: int) -> int | None:
     indexed = read_indexed(reader, table_id)
     return indexed.index(field_id) if field_id in indexed else None
 

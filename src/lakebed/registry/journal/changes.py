@@ -12,15 +12,15 @@ from lakebed.core.events import ROW_TYPES, Component, Event, Operation, Registry
 from lakebed.core.rows import ABRIDGED, Row, TableFiles, list_changing_columns, list_columns
 from lakebed.core.times import from_micros
 from lakebed.registry.codec import decode_row
-from lakebed.registry.transaction import ID_BITS, ids_of_table
+from lakebed.registry.ids import ID_BITS, ids_of_table
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from lakebed.core.rows import Row
-    from lakebed.registry.backends.protocol import Rows
+    from lakebed.registry.backends.protocol import Queryable, Rows
     from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import Reader, Transaction
+    from lakebed.registry.transaction import Transaction
 
 CHANGE_COLUMNS = "seq, registry_table, operation, row_id, before, after, at"
 DEFAULT_CAP = 1_000_000
@@ -55,7 +55,7 @@ class Cursor:
     needs_refresh: bool
 
 
-def read_changes(reader: Registry | Reader | Transaction, table_id: int, *, after: int, limit: int = 1000) -> list[Event[Row]]:
+def read_changes(reader: Queryable, table_id: int, *, after: int, limit: int = 1000) -> list[Event[Row]]:
     """The next changes after `after`, dense and in commit order; a missing number is a typed error, never skipped."""
     rows = reader.query(_READ, {"table_id": table_id, "after": after, "limit": limit})
     expected = after + 1
@@ -68,24 +68,24 @@ def read_changes(reader: Registry | Reader | Transaction, table_id: int, *, afte
     return decode_changes(reader, table_id, rows)
 
 
-def find_change(reader: Registry | Reader | Transaction, table_id: int, number: int) -> Event[Row] | None:
+def find_change(reader: Queryable, table_id: int, number: int) -> Event[Row] | None:
     """The change of this number, where the journal still holds it."""
     rows = reader.query(_READ, {"table_id": table_id, "after": number - 1, "limit": 1})
     return decode_changes(reader, table_id, rows)[0] if rows and rows[0][0] == number else None
 
 
-def read_ends(reader: Registry | Reader | Transaction, tables: Collection[int] | None = None) -> dict[int, int]:
+def read_ends(reader: Queryable, tables: Collection[int] | None = None) -> dict[int, int]:
     """The last number of every table's journal, which the sweep compares with its cursors, or of these tables' alone."""
     rows = reader.query(_ALL_ENDS) if tables is None else reader.query(_SOME_ENDS, {"ids": sorted(tables)})
     return {row[0]: row[1] for row in rows}
 
 
-def read_bounds(reader: Registry | Reader | Transaction) -> dict[int, tuple[int, int]]:
+def read_bounds(reader: Queryable) -> dict[int, tuple[int, int]]:
     """The last number of every table's journal, and the last one that was purged."""
     return {row[0]: (row[1], row[2]) for row in reader.query("SELECT table_id, last_seq, purged_seq FROM table_seq")}
 
 
-def list_cursors(reader: Registry | Reader | Transaction, table_id: int) -> dict[Component, Cursor]:
+def list_cursors(reader: Queryable, table_id: int) -> dict[Component, Cursor]:
     found = {
         Component(row[0]): Cursor(component=Component(row[0]), seq=row[1], epoch=row[2], needs_refresh=bool(row[3]))
         for row in reader.query(_CURSORS, {"table_id": table_id})
@@ -124,13 +124,13 @@ def purge_journal(registry: Registry, table_id: int, *, cap: int = DEFAULT_CAP) 
     return purged
 
 
-def _require_nothing_lost(reader: Registry | Reader | Transaction, table_id: int, after: int) -> None:
+def _require_nothing_lost(reader: Queryable, table_id: int, after: int) -> None:
     ends = reader.query(_ENDS, {"table_id": table_id})
     if ends and after < ends[0][1]:  # purged past this cursor
         raise JournalGapError(table_id, expected=after + 1, found=ends[0][1] + 1)
 
 
-def read_changes_of(reader: Registry | Reader | Transaction, table_id: int, path: str) -> list[Event[Row]]:
+def read_changes_of(reader: Queryable, table_id: int, path: str) -> list[Event[Row]]:
     """The changes of one file that the journal still holds. Walks the table's whole journal: for a person who asks."""
     told = json.dumps(path).replace("!", "!!").replace("%", "!%").replace("_", "!_")
     known = reader.query(_FILE_ID, {"path": path}) or reader.query(_LAST_ID, {"table_id": table_id, "pattern": f"%{told}%"})
@@ -143,13 +143,13 @@ _FILES = f"SELECT {', '.join(_COLUMNS[TableFiles])} FROM table_files WHERE id IN
 _DELETED = "SELECT row_id, before FROM change_log WHERE row_id IN (:ids*) AND registry_table = 'table_files' AND operation = 'DELETE'"
 
 
-def decode_changes(reader: Registry | Reader | Transaction, table_id: int, rows: Rows) -> list[Event[Row]]:
+def decode_changes(reader: Queryable, table_id: int, rows: Rows) -> list[Event[Row]]:
     """Rows of `CHANGE_COLUMNS` as events."""
     files = _find_files(reader, rows)
     return [_decode(table_id, row, files) for row in rows]
 
 
-def _find_files(reader: Registry | Reader | Transaction, rows: Rows) -> dict[int, Sequence[Any]]:
+def _find_files(reader: Queryable, rows: Rows) -> dict[int, Sequence[Any]]:
     """The files that UPDATEs tell of, for the columns that never change.
 
     No snapshot is needed: a row that goes between the two questions has left the image of its deletion by then.

@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
+    from lakebed.registry.backends.protocol import Queryable
     from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import Reader, Transaction
+    from lakebed.registry.transaction import Transaction
 
 LaneKey = tuple[Component, int]
 _PARKED = "parked/"  # stored: never rename
 STOPPED = "foreign_commit/"  # stored: never rename
 _INCARNATION = "incarnation"  # stored: never rename
-_COLUMNS = ("component", "table_id", "seq", "epoch", "needs_refresh", "updated_at")
-_ADVANCE = """ ON CONFLICT (component, table_id) DO UPDATE
+_SAVE = """INSERT INTO subscriber_cursor (component, table_id, seq, epoch, needs_refresh, updated_at)
+VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (component, table_id) DO UPDATE
 SET seq = excluded.seq, epoch = excluded.epoch, needs_refresh = excluded.needs_refresh, updated_at = excluded.updated_at
 WHERE subscriber_cursor.epoch <= excluded.epoch AND subscriber_cursor.seq <= excluded.seq"""
 _ALL = "SELECT component, table_id, seq, epoch, needs_refresh FROM subscriber_cursor"
@@ -101,7 +102,7 @@ def read_standing(registry: Registry) -> Standing:
         return Standing(ends=read_ends(reader), cursors=read_cursors(reader), parked=list_parked(reader))
 
 
-def read_cursors(reader: Registry | Reader | Transaction) -> dict[LaneKey, Cursor]:
+def read_cursors(reader: Queryable) -> dict[LaneKey, Cursor]:
     """Every cursor that was ever saved; a lane without one has never started."""
     return {(Component(row[0]), row[1]): _cursor(row) for row in reader.query(_ALL)}
 
@@ -142,12 +143,12 @@ def start_incarnation(registry: Registry, lease: Lease) -> int:
     return number
 
 
-def read_incarnation(reader: Registry | Reader | Transaction) -> int:
+def read_incarnation(reader: Queryable) -> int:
     rows = reader.query("SELECT value FROM astha_state WHERE key = :key", {"key": _INCARNATION})
     return int(rows[0][0]) if rows else 0
 
 
-def list_parked(reader: Registry | Reader | Transaction) -> dict[LaneKey, Parked]:
+def list_parked(reader: Queryable) -> dict[LaneKey, Parked]:
     rows = reader.query("SELECT key, value FROM astha_state WHERE key LIKE :prefix", {"prefix": f"{_PARKED}%"})
     return {_lane_of(key): _parked(json.loads(value)) for key, value in rows}
 
@@ -163,15 +164,13 @@ def request_retry(registry: Registry, component: Component, table_id: int) -> bo
     return bool(rows)
 
 
-def list_dead_letters(
-    reader: Registry | Reader | Transaction, *, table_id: int | None = None, open_only: bool = False, limit: int = 100
-) -> list[DeadLetter]:
+def list_dead_letters(reader: Queryable, *, table_id: int | None = None, open_only: bool = False, limit: int = 100) -> list[DeadLetter]:
     """Newest first."""
     rows = reader.query(_LETTERS, {"table_id": table_id, "open_only": int(open_only), "limit": limit})
     return [_letter(row) for row in rows]
 
 
-def list_purgeable(reader: Registry | Reader | Transaction, *, cap: int) -> list[int]:
+def list_purgeable(reader: Queryable, *, cap: int) -> list[int]:
     """Tables whose journal holds changes that nobody needs, or a laggard that may hold them no longer."""
     seqs: dict[int, list[int]] = {}
     for (_, table_id), cursor in read_cursors(reader).items():
@@ -193,10 +192,8 @@ def _save_positions(tx: Transaction, positions: Sequence[Position]) -> dict[Lane
         for p in positions
         if p.seq <= ends.get(p.table_id, -1)  # a component that claims to know the future is not believed
     ]
-    holder = "?" if tx.dialect == "sqlite" else "%s"
-    values = f"INSERT INTO subscriber_cursor ({', '.join(_COLUMNS)}) VALUES ({', '.join([holder] * len(_COLUMNS))})"
     if rows:
-        tx.run_many(values + _ADVANCE, rows)
+        tx.run_many(_SAVE, rows)
     found = {(Component(row[0]), row[1]): _cursor(row) for row in tx.query(f"{_ALL} WHERE table_id IN (:ids*)", {"ids": ids})}
     refused = {}
     for p in positions:

@@ -49,7 +49,7 @@ def acquire_lease(registry: Registry, name: str, *, owner: str, ttl_us: int = DE
         expires = tx.now + ttl_us
         if tx.run(_INSERT, {"name": name, "kind": "exclusive", "owner": owner, "expires": expires, "now": tx.now}) == 1:
             return Lease(name=name, owner=owner, epoch=1, expires_at=expires)
-        holder, epoch, until = tx.query(_locking(_FIND, tx), {"name": name})[0]
+        holder, epoch, until = tx.query_locked(_FIND, {"name": name})[0]
         if tx.now < until <= expires + _LONGER_US and not is_dead(holder):
             raise LeaseHeldError(name, owner=holder)
         tx.run(_TAKE, {"name": name, "owner": owner, "epoch": epoch, "expires": expires, "now": tx.now})
@@ -82,7 +82,7 @@ def release_lease(registry: Registry, lease: Lease) -> None:
 
 def require_epoch(tx: Transaction, lease: Lease) -> None:
     """The fence: this transaction commits only if the lease is still ours, and nobody can be granted it before we end."""
-    rows = tx.query(_locking("SELECT epoch FROM leases WHERE name = :name", tx), {"name": lease.name})
+    rows = tx.query_locked("SELECT epoch FROM leases WHERE name = :name", {"name": lease.name})
     if not rows or rows[0][0] != lease.epoch:
         raise LeaseLostError(lease.name, epoch=lease.epoch)
 
@@ -108,10 +108,6 @@ def end_reading(registry: Registry, name: str) -> None:
     with registry.write() as tx:
         tx.run("DELETE FROM lease_numbers WHERE name = :name", {"name": name})
         tx.run("DELETE FROM leases WHERE name = :name AND kind = 'reader'", {"name": name})
-
-
-def _locking(sql: str, tx: Transaction) -> str:
-    return f"{sql} FOR UPDATE" if tx.dialect == "postgresql" else sql
 
 
 def _require_lease_name(name: str) -> None:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import Reader, Transaction
+    from lakebed.registry.backends.protocol import Queryable
+    from lakebed.registry.transaction import Transaction
 
 PROCESS = "process"  # in the result of a run that is not closed, stored: never rename
 _ADD = """INSERT INTO runs (job, table_id, state, plan, result, actor, requested_at, started_at)
@@ -92,20 +92,20 @@ def _opened_by(process: str) -> str:
     return json.dumps({PROCESS: process})
 
 
-def find_run(reader: Registry | Reader | Transaction, job: str, *, plan: dict[str, Any], state: str) -> int | None:
+def find_run(reader: Queryable, job: str, *, plan: dict[str, Any], state: str) -> int | None:
     """The newest run of this job with exactly this plan in this state."""
     sql = "SELECT max(id) FROM runs WHERE job = :job AND plan = :plan AND state = :state"
     found = reader.query(sql, {"job": job, "plan": json.dumps(plan, sort_keys=True), "state": state})[0][0]
     return None if found is None else int(found)
 
 
-def has_done(reader: Registry | Reader | Transaction, job: str, *, plan: dict[str, Any]) -> bool:
+def has_done(reader: Queryable, job: str, *, plan: dict[str, Any]) -> bool:
     """Whether one of the newest runs of this job carried out this plan, for however many partitions."""
     ended = (run for run in list_runs(reader, job=job) if run.state == "done" and run.plan.get("partitions"))
     return any({key: run.plan.get(key) for key in plan} == plan for run in ended)
 
 
-def list_runs(reader: Registry | Reader | Transaction, *, job: str | None = None, limit: int = 100) -> list[Run]:
+def list_runs(reader: Queryable, *, job: str | None = None, limit: int = 100) -> list[Run]:
     rows = reader.query(
         f"SELECT {_COLUMNS} FROM runs WHERE (CAST(:job AS text) IS NULL OR job = :job) ORDER BY id DESC LIMIT :limit",
         {"job": job, "limit": limit},
@@ -139,7 +139,7 @@ _AUTOMATIC_JOBS = ("compact", "task/")
 _SERVICE = "maintenance"
 
 
-def read_administrators(reader: Registry | Reader | Transaction) -> tuple[str, ...]:
+def read_administrators(reader: Queryable) -> tuple[str, ...]:
     """Empty: everybody may."""
     rows = reader.query(_FIND, {"key": _KEY})
     return tuple(json.loads(rows[0][0])) if rows else ()

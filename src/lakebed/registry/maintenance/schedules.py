@@ -14,8 +14,9 @@ from lakebed.registry.processes import make_owner
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lakebed.registry.backends.protocol import Queryable
     from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import Reader, Transaction
+    from lakebed.registry.transaction import Transaction
 
 _PREFIX = "schedule/"  # stored: never rename
 _JOB = "task/"  # stored, before the name of a task: never rename
@@ -51,13 +52,13 @@ class RequestedWork:
     attempts: int  # how often it was begun before
 
 
-def find_lake_id(reader: Registry | Reader) -> str:
+def find_lake_id(reader: Queryable) -> str:
     """Of the warehouse that the registry is bound to; empty before it is."""
     rows = reader.query("SELECT value FROM registry_facts WHERE key = 'warehouse_id'")
     return str(rows[0][0]) if rows else ""
 
 
-def read_windows(reader: Registry | Reader | Transaction) -> dict[str, KeptWindow]:
+def read_windows(reader: Queryable) -> dict[str, KeptWindow]:
     """By the name of the task."""
     rows = reader.query("SELECT key, value FROM astha_state WHERE key LIKE :prefix", {"prefix": f"{_PREFIX}%"})
     return {key.removeprefix(_PREFIX): _window(json.loads(value)) for key, value in rows}
@@ -104,7 +105,7 @@ def take_over(registry: Registry, lease: Lease, *, jobs: Sequence[str], own: Seq
         tx.run(_GIVE_BACK, {"jobs": list(jobs), "own": kept})
 
 
-def list_requested(reader: Registry | Reader, jobs: Sequence[str]) -> list[RequestedWork]:
+def list_requested(reader: Queryable, jobs: Sequence[str]) -> list[RequestedWork]:
     """Oldest first."""
     rows = reader.query(_REQUESTED, {"jobs": list(jobs)})
     return [
@@ -135,7 +136,7 @@ def ask_for_lead(registry: Registry, owner: str) -> None:
         tx.run(_SET, {"key": _LEAD, "value": owner, "now": tx.now})
 
 
-def find_asker(reader: Registry | Reader, *, within_us: int, now: int) -> str | None:
+def find_asker(reader: Queryable, *, within_us: int, now: int) -> str | None:
     """Who asked for the lead lately."""
     sql = "SELECT value FROM astha_state WHERE key = :key AND updated_at > :since"
     rows = reader.query(sql, {"key": _LEAD, "since": now - within_us})

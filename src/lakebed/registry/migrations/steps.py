@@ -14,7 +14,7 @@ from alembic import op
 from sqlalchemy import inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from lakebed.registry.backends.postgres import split_script
+from lakebed.registry.backends.system_tables import split_script
 from lakebed.registry.schema.journal_triggers import hash_triggers
 
 if TYPE_CHECKING:

@@ -26,11 +26,11 @@ def try_append(registry: Registry, partition: NewPartition, operation: Operation
     Only a table and scope that this process has published to before are tried: their numbers never change. Batches of a stream
     are compared with the newest one first, in the general path.
     """
-    if registry.dialect != "postgresql" or partition.insert_range is not None or operation.is_streamed:
+    if not registry.backend.is_server or partition.insert_range is not None or operation.is_streamed:
         return None
     table_id = registry.find_table_id(partition.table)
-    scope = registry.scopes.get((table_id or 0, partition.instance, partition.schema_hash))
-    indexed = registry.indexed_fields.get(table_id or 0)
+    scope = registry.tables.scopes.get((table_id or 0, partition.instance, partition.schema_hash))
+    indexed = registry.tables.indexed_fields.get(table_id or 0)
     if table_id is None or scope is None or indexed is None:
         return None
     low, high = partition.event_range or (None, None)

@@ -281,7 +281,7 @@ def _require_version(table: LockedTable, partition: NewPartition) -> str:
 def _require_scope(tx: Transaction, table: LockedTable, partition: NewPartition) -> int:
     """The number of (table, instance, schema); scopes are never deleted, so what a transaction saw stays true."""
     key = (table.table_id, partition.instance, partition.schema_hash)
-    scopes = tx.registry.scopes
+    scopes = tx.cache.scopes
     if (known := scopes.get(key)) is not None:
         return known
     params = {"t": key[0], "i": key[1], "h": key[2]}

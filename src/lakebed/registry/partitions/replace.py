@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from lakebed.core import fingerprints
 from lakebed.core.errors import VictimsChangedError
 from lakebed.core.times import TimeRange
+from lakebed.registry.ids import ids_of_table
 from lakebed.registry.partitions.retire import DEFAULT_GRACE_US, Victims, retire_victims
-from lakebed.registry.transaction import ids_of_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from lakebed.registry.backends.protocol import Queryable
     from lakebed.registry.partitions.publish import Over
     from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import LockedTable, Reader, Transaction
@@ -112,7 +113,7 @@ class Holder:
     event_range: tuple[int, int] | None
 
 
-def list_visible(reader: Registry | Reader, file_ids: Sequence[int]) -> frozenset[int]:
+def list_visible(reader: Queryable, file_ids: Sequence[int]) -> frozenset[int]:
     """Those of the files that are neither retired nor gone."""
     return frozenset(row[0] for row in reader.query(_STILL_LIVE, {"ids": list(file_ids)})) if file_ids else frozenset()
 

@@ -14,10 +14,10 @@ from lakebed.core.errors import AmbiguousPartitionError, InvalidValueError, Part
 from lakebed.core.names import require_instance
 from lakebed.core.partitions import SMALL_FILE_BYTES, Slice
 from lakebed.core.times import TimeRange
+from lakebed.registry.ids import ids_of_table
 from lakebed.registry.tables.counters import Tally, add_to_counters
 from lakebed.registry.tables.expired import EXPIRED, note_expired
 from lakebed.registry.tables.groups import draw_group
-from lakebed.registry.transaction import ids_of_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
+    from lakebed.registry.backends.protocol import Queryable
     from lakebed.registry.queries.listing import IncompatibleRow, PartitionRow
     from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import Reader, Transaction
+    from lakebed.registry.transaction import Transaction
 
     Listed = PartitionRow | IncompatibleRow
     # of the partitions that are there, those that must not be retired, each with the outcome it gets instead
@@ -88,7 +89,7 @@ class FileOwner:
     is_live: bool
 
 
-def find_file_partition(reader: Registry | Reader | Transaction, path: str) -> FileOwner | None:
+def find_file_partition(reader: Queryable, path: str) -> FileOwner | None:
     sql = """SELECT f.partition_id, f.table_id, t.database || '.' || t.name, f.retired_seq FROM table_files f
 JOIN tables t ON t.id = f.table_id WHERE f.file_path = :path"""
     rows = reader.query(sql, {"path": path})

@@ -11,14 +11,13 @@ from lakebed.core.results import Rows
 from lakebed.core.rows import TableFiles, list_columns
 from lakebed.core.times import from_micros
 from lakebed.registry.codec import decode_row
-from lakebed.registry.transaction import ID_BITS
+from lakebed.registry.ids import ID_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import Reader, Transaction
+    from lakebed.registry.backends.protocol import Queryable
 
 PARTITION_COLUMNS = """p.id, t.database || '.' || t.name, p.table_id, p.view_instance_id, p.begin_insert_time, p.end_insert_time,
 p.min_event_time, p.max_event_time, p.schema_hash, p.source_data_hash, p.lookup_hash, p.fingerprint, p.num_rows,
@@ -139,7 +138,7 @@ _CONDITIONS = {
 
 
 def find_partitions(
-    reader: Registry | Reader | Transaction, wanted: PartitionFilter, *, after: tuple[int, int] | None = None, limit: int = _ALL
+    reader: Queryable, wanted: PartitionFilter, *, after: tuple[int, int] | None = None, limit: int = _ALL
 ) -> Rows[PartitionRow]:
     """Partitions in the order of insert time, those of dropped tables only by id; `after` a begin and an id continues a page."""
     given = {name: value for name in _CONDITIONS if (value := getattr(wanted, name)) is not None}
@@ -152,20 +151,20 @@ def find_partitions(
     return Rows(PartitionRow, map(partition_row, rows))
 
 
-def find_begin(reader: Registry | Reader | Transaction, partition_id: int) -> int | None:
+def find_begin(reader: Queryable, partition_id: int) -> int | None:
     """Where the slice of a partition begins, None when it is not there."""
     rows = reader.query("SELECT begin_insert_time FROM partitions WHERE id = :id", {"id": partition_id})
     return rows[0][0] if rows else None
 
 
-def list_partitions(reader: Registry | Reader | Transaction, table_id: int, *, after: int = 0, limit: int = _ALL) -> Rows[PartitionRow]:
+def list_partitions(reader: Queryable, table_id: int, *, after: int = 0, limit: int = _ALL) -> Rows[PartitionRow]:
     """Partitions of one table, dropped or not."""
     sql = _PARTITIONS.format(where="p.id > :after AND p.id < :beyond")
     return Rows(PartitionRow, map(partition_row, reader.query(sql, {**_window(table_id, after), "limit": limit})))
 
 
 def list_files(
-    reader: Registry | Reader | Transaction, table_id: int | None = None, *, retired: bool = False, after: int = 0, limit: int = _ALL
+    reader: Queryable, table_id: int | None = None, *, retired: bool = False, after: int = 0, limit: int = _ALL
 ) -> Rows[FileRow]:
     """Live files in the order they were added, on request those too that wait for their deletion."""
     where = "f.id > :after AND f.id < :beyond"
@@ -175,18 +174,18 @@ def list_files(
     return Rows(FileRow, map(_file_row, rows))
 
 
-def list_view_sets(reader: Registry | Reader | Transaction) -> Rows[ViewSetRow]:
+def list_view_sets(reader: Queryable) -> Rows[ViewSetRow]:
     return Rows(ViewSetRow, map(_view_set_row, reader.query(_VIEW_SETS)))
 
 
-def list_null_counts(reader: Registry | Reader | Transaction, path: str) -> dict[int, int]:
+def list_null_counts(reader: Queryable, path: str) -> dict[int, int]:
     """Of the columns of one file that have statistics, by field id."""
     sql = """SELECT c.field_id, c.null_count FROM file_columns c JOIN table_files f ON f.id = c.file_id
 WHERE f.file_path = :path AND c.null_count IS NOT NULL"""
     return {row[0]: row[1] for row in reader.query(sql, {"path": path})}
 
 
-def find_existing_range(reader: Registry | Reader | Transaction, table_id: int | None = None) -> tuple[datetime, datetime] | None:
+def find_existing_range(reader: Queryable, table_id: int | None = None) -> tuple[datetime, datetime] | None:
     """First and last insert time of what is there, so that the next request can be right."""
     sql = "SELECT min(begin_insert_time), max(end_insert_time) FROM partitions WHERE id > :after AND id < :beyond"
     low, high = reader.query(sql, _window(table_id, 0))[0]
@@ -288,9 +287,7 @@ class IncompatibleRow:
     file_path: str | None
 
 
-def list_incompatible(
-    reader: Registry | Reader | Transaction, table_id: int | None = None, *, ids: list[int] | None = None
-) -> Rows[IncompatibleRow]:
+def list_incompatible(reader: Queryable, table_id: int | None = None, *, ids: list[int] | None = None) -> Rows[IncompatibleRow]:
     """In the order of their ids; nothing that a reader can see, or will see after a promotion, is ever among them."""
     conditions, params = ["1 = 1"], {}
     if table_id is not None:

@@ -14,15 +14,16 @@ from lakebed.core.errors import InvalidValueError
 from lakebed.core.rows import TableFiles
 from lakebed.core.times import show, to_micros
 from lakebed.registry.files.range_index import IS_FOUND, find_slot, position_of, scope_of
+from lakebed.registry.ids import ids_of_table
 from lakebed.registry.journal.changes import find_change
-from lakebed.registry.tables.names import find_named, missing_table
+from lakebed.registry.table_cache import find_named, missing_table
 from lakebed.registry.tables.serving import find_number_of_version_at, list_hashes_at
-from lakebed.registry.transaction import ids_of_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakebed.core.names import TableName
+    from lakebed.registry.backends.protocol import Queryable
     from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Reader
 
@@ -165,7 +166,7 @@ def list_partition_paths(reader: Reader, table_id: int, *, as_of: AsOf | None = 
     return [row[0] for row in reader.query(sql, {"table_id": table_id, "as_of": number})]
 
 
-def list_json(reader: Registry | Reader, paths: Sequence[str]) -> frozenset[str]:
+def list_json(reader: Queryable, paths: Sequence[str]) -> frozenset[str]:
     """Those of `paths` that are JSON files. No JSON file may be called *.parquet, so that nothing is asked for most plans."""
     asked = [path for path in paths if not path.endswith(_PARQUET)]
     return frozenset(row[0] for row in reader.query(_JSON, {"paths": asked})) if asked else frozenset()
@@ -178,7 +179,7 @@ def find_event_range(reader: Reader, table_id: int) -> tuple[int, int] | None:
     return None if low is None else (int(low), int(high))
 
 
-def find_number_at(reader: Registry | Reader, table_id: int, moment: int) -> int:
+def find_number_at(reader: Queryable, table_id: int, moment: int) -> int:
     """The journal number of the last change of files or columns at or before `moment` (UTC microseconds).
 
     Files that are gone tell no number any more; where the journal still does, the oldest number kept is told rightly too.
@@ -198,7 +199,7 @@ def find_number_at(reader: Registry | Reader, table_id: int, moment: int) -> int
     raise InvalidValueError(message)
 
 
-def _find_moment(reader: Registry | Reader, table_id: int, number: int) -> int | None:
+def _find_moment(reader: Queryable, table_id: int, number: int) -> int | None:
     """When this change was made, by its file's own stamp: the journal's is the trigger's, and SQLite's know milliseconds only."""
     event = find_change(reader, table_id, number)
     if event is None:

@@ -10,8 +10,8 @@ from lakebed.registry.files.operations import DEFAULT_LEASE_US
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import Reader, Transaction
+    from lakebed.registry.backends.protocol import Queryable
+    from lakebed.registry.transaction import Transaction
 
 COMPACT = "compact"  # stored, as a job and as a kind of operation: never rename
 _UPDATED = "SELECT id, updated FROM partitions WHERE id IN (:ids*)"
@@ -26,21 +26,21 @@ WHERE job = :job AND table_id = :table_id AND state = 'running' AND started_at <
   SELECT 1 FROM operations o WHERE o.table_id = runs.table_id AND o.kind = :job AND o.state = 'writing' AND o.lease_until >= :now)"""
 
 
-def list_updated(reader: Reader | Transaction, partition_ids: Iterable[int]) -> dict[int, int]:
+def list_updated(reader: Queryable, partition_ids: Iterable[int]) -> dict[int, int]:
     """When each partition was written, in microseconds."""
     return {row[0]: row[1] for row in reader.query(_UPDATED, {"ids": sorted(partition_ids)})}
 
 
-def count_small_files(reader: Registry | Reader, table_id: int) -> dict[str, int]:
+def count_small_files(reader: Queryable, table_id: int) -> dict[str, int]:
     """Small files per partition path of the visible files."""
     return {row[0]: row[1] for row in reader.query(_SMALL, {"table_id": table_id})}
 
 
-def has_json(reader: Registry | Reader, table_id: int) -> bool:
+def has_json(reader: Queryable, table_id: int) -> bool:
     return bool(reader.query(_JSON, {"table_id": table_id}))
 
 
-def find_name(reader: Registry | Reader, table_id: int) -> tuple[str, str] | None:
+def find_name(reader: Queryable, table_id: int) -> tuple[str, str] | None:
     """Database and name of a table that was not dropped."""
     rows = reader.query(_NAME, {"table_id": table_id})
     return (rows[0][0], rows[0][1]) if rows else None

@@ -11,8 +11,8 @@ from lakebed.core.schema.schema import Schema
 from lakebed.core.times import Time, show, to_micros
 from lakebed.registry.queries.plans import AsOf, AtGroup, find_number_at, read_plan, require_number
 from lakebed.registry.snapshots.foreign import FOREIGN
+from lakebed.registry.table_cache import missing_table
 from lakebed.registry.tables.lake_tables import list_versions, read_table
-from lakebed.registry.tables.names import missing_table
 from lakebed.registry.tables.serving import find_version_at, find_version_of
 from lakebed.registry.transaction import MAX_SKEW_US
 

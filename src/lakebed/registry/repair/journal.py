@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebed.core.events import Component
-from lakebed.registry.transaction import ID_BITS, ids_of_table
+from lakebed.registry.ids import ID_BITS, ids_of_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -83,14 +83,6 @@ def disown(tx: Transaction, registry_table: str) -> int:
 
 def reindex(registry: Registry) -> None:
     """Every index is built anew from its table."""
-    if registry.dialect == "sqlite":
-        with registry.write() as tx:
-            tx.run("REINDEX")
-        return
-    names = registry.query(_INVALID)
+    statements = registry.backend.system.list_reindexing(registry)
     with registry.write() as tx:
-        registry.backend.script(tx.connection, [f'REINDEX INDEX "{name}"' for (name,) in names])
-
-
-_INVALID = """SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = current_schema() AND NOT (i.indisvalid AND i.indisready)"""
+        registry.backend.script(tx.connection, statements)

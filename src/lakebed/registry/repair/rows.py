@@ -13,6 +13,7 @@ from lakebed.registry.tables.groups import draw_group
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from lakebed.registry.backends.protocol import Queryable
     from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import LockedTable, Transaction
 
@@ -167,7 +168,7 @@ def in_batches(items: Sequence[Any]) -> Iterable[Sequence[Any]]:
     return (items[start : start + _BATCH] for start in range(0, len(items), _BATCH))
 
 
-def list_live_files(reader: Registry | Transaction, partition_id: int) -> Rows:
+def list_live_files(reader: Queryable, partition_id: int) -> Rows:
     """Path and type of the live files of one partition."""
     sql = "SELECT file_path, file_type FROM table_files WHERE partition_id = :id AND retired_seq IS NULL ORDER BY id"
     return reader.query(sql, {"id": partition_id})

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.core import fingerprints
 from lakebed.core.errors import TooManyPartitionsError
+from lakebed.registry.ids import ids_of_table
 from lakebed.registry.repair.rows import PARTITION_COLUMNS
-from lakebed.registry.transaction import MAX_SLOT_LEAD_US, ids_of_table
+from lakebed.registry.transaction import MAX_SLOT_LEAD_US
 
 if TYPE_CHECKING:
     from lakebed.registry.registry import Registry

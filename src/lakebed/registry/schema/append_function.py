@@ -7,7 +7,8 @@ rows returns NULL with nothing done, and the general path takes over and says wh
 from __future__ import annotations
 
 from lakebed.core.partitions import PARTITION_FORMAT
-from lakebed.registry.transaction import ID_BITS, MAX_SLOT_LEAD_US
+from lakebed.registry.ids import ID_BITS
+from lakebed.registry.transaction import MAX_SLOT_LEAD_US
 
 NAME = "lakebed_append"  # stored: never rename
 _ARGUMENTS = (

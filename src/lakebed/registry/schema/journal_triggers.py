@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.events import ROW_TYPES, Operation, RegistryTable
 from lakebed.core.rows import ABRIDGED, Row, list_changing_columns, list_columns
-from lakebed.registry.transaction import ID_BITS
+from lakebed.registry.ids import ID_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,8 +21,8 @@ from sqlalchemy import (
 )
 from sqlalchemy import UniqueConstraint as Unique
 
+from lakebed.registry.ids import ID_BITS
 from lakebed.registry.schema.columns import key, nullable_int, nullable_text, one_of, required_int, required_text, where
-from lakebed.registry.transaction import ID_BITS
 
 METADATA = MetaData()
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lakebed.core.names import TableName
-    from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import Reader, Transaction
+    from lakebed.registry.backends.protocol import Queryable
+    from lakebed.registry.transaction import Transaction
 
 FOREIGN = "foreign"  # the trigger of a snapshot that another program committed, stored: never rename
 _REFS = "foreign_refs/"  # stored: never rename
@@ -59,17 +59,17 @@ def clear_stop(tx: Transaction, name: TableName) -> None:
         tx.run(_HEAL, {"id": table.table_id, "now": tx.touch(table)})
 
 
-def find_stop(reader: Registry | Reader | Transaction, table_id: int) -> ForeignCommitError | None:
+def find_stop(reader: Queryable, table_id: int) -> ForeignCommitError | None:
     rows = reader.query(_GET, {"key": f"{STOPPED}{table_id}"})
     return _stop(rows[0][0]) if rows else None
 
 
-def list_stops(reader: Registry | Reader | Transaction) -> dict[int, ForeignCommitError]:
+def list_stops(reader: Queryable) -> dict[int, ForeignCommitError]:
     """By table."""
     return {int(key.removeprefix(STOPPED)): _stop(value) for key, value in reader.query(_STOPS)}
 
 
-def require_not_stopped(reader: Registry | Reader | Transaction, table_id: int) -> None:
+def require_not_stopped(reader: Queryable, table_id: int) -> None:
     """Raises what stopped the table's updater: nothing that waits for it can come."""
     if (stop := find_stop(reader, table_id)) is not None:
         raise stop
@@ -87,7 +87,7 @@ def note_refs(tx: Transaction, table_id: int, found: ForeignRefs) -> None:
     tx.run(_SET, {"key": key, "value": value, "now": tx.now})
 
 
-def read_refs(reader: Registry | Reader | Transaction, table_id: int) -> ForeignRefs:
+def read_refs(reader: Queryable, table_id: int) -> ForeignRefs:
     """As of the last commit of ours: a ref that came since is kept as well, and seen by the next one."""
     rows = reader.query(_GET, {"key": f"{_REFS}{table_id}"})
     if not rows:
@@ -96,12 +96,12 @@ def read_refs(reader: Registry | Reader | Transaction, table_id: int) -> Foreign
     return ForeignRefs(refs=stored["refs"], pinned=frozenset(stored["pinned"]))
 
 
-def list_foreign_ids(reader: Registry | Reader | Transaction, table_id: int) -> set[int]:
+def list_foreign_ids(reader: Queryable, table_id: int) -> set[int]:
     """The kept snapshots of a table that other programs committed."""
     return {row[0] for row in reader.query(_IDS, {"id": table_id})}
 
 
-def list_tables_with_foreign(reader: Registry | Reader | Transaction) -> list[int]:
+def list_tables_with_foreign(reader: Queryable) -> list[int]:
     """Tables that keep a snapshot of another program, or are stopped by one that is not recorded yet."""
     return sorted({row[0] for row in reader.query(_TABLES)} | list_stops(reader).keys())
 

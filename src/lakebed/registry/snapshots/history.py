@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakebed.core.names import TableName
+    from lakebed.registry.backends.protocol import Queryable
     from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import Reader, Transaction
+    from lakebed.registry.transaction import Transaction
 
 _COLUMNS = list_columns(TableSnapshots)
 _MANY = 1000
@@ -63,7 +64,7 @@ def expire_snapshots(tx: Transaction, name: TableName, snapshot_ids: list[int]) 
     )
 
 
-def list_snapshots(reader: Registry | Reader | Transaction, table_id: int, *, expired: bool = False) -> list[TableSnapshots]:
+def list_snapshots(reader: Queryable, table_id: int, *, expired: bool = False) -> list[TableSnapshots]:
     rows = reader.query(
         f"SELECT {', '.join(_COLUMNS)} FROM table_snapshots WHERE table_id = :id AND (:expired = 1 OR expired_at IS NULL) ORDER BY sequence_number",
         {"id": table_id, "expired": int(expired)},
@@ -71,7 +72,7 @@ def list_snapshots(reader: Registry | Reader | Transaction, table_id: int, *, ex
     return [decode_row(TableSnapshots, row) for row in rows]
 
 
-def list_ids(reader: Registry | Reader | Transaction, table_id: int) -> set[int]:
+def list_ids(reader: Queryable, table_id: int) -> set[int]:
     """Of the snapshots that are not expired."""
     return {
         row[0]
@@ -94,17 +95,17 @@ class Totals:
     size_bytes: int
 
 
-def sum_at_group(reader: Registry | Reader | Transaction, table_id: int, group: int) -> Totals:
+def sum_at_group(reader: Queryable, table_id: int, group: int) -> Totals:
     files, rows, size = reader.query(_TOTALS, {"id": table_id, "g": group})[0]
     return Totals(files=int(files), rows=int(rows), size_bytes=int(size))
 
 
-def has_instances(reader: Registry | Reader | Transaction, table_id: int) -> bool:
+def has_instances(reader: Queryable, table_id: int) -> bool:
     """Whether anything was ever published for another instance than the global one."""
     return bool(reader.query(_HAS_INSTANCES, {"id": table_id}))
 
 
-def find_instances(reader: Registry | Reader | Transaction, partition_ids: Iterable[int]) -> dict[int, str]:
+def find_instances(reader: Queryable, partition_ids: Iterable[int]) -> dict[int, str]:
     """The instance of each partition that is there."""
     ids = sorted(set(partition_ids))
     found: dict[int, str] = {}
@@ -113,7 +114,7 @@ def find_instances(reader: Registry | Reader | Transaction, partition_ids: Itera
     return found
 
 
-def list_queued(reader: Registry | Reader | Transaction, table_id: int) -> set[str]:
+def list_queued(reader: Queryable, table_id: int) -> set[str]:
     """Paths of the table that wait for their deletion."""
     return {row[0] for row in reader.query("SELECT file_path FROM temporary_files WHERE table_id = :id", {"id": table_id})}
 

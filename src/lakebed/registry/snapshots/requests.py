@@ -12,8 +12,9 @@ from lakebed.registry.tables.lake_tables import set_properties
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from lakebed.registry.backends.protocol import Queryable
     from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import Reader, Transaction
+    from lakebed.registry.transaction import Transaction
 
 _PROPERTIES = "SELECT properties FROM table_metadata WHERE table_id = :id AND standing = 'serving'"
 
@@ -39,6 +40,6 @@ def change_locked(tx: Transaction, table_id: int, change: Callable[[Wishes], Wis
     return after
 
 
-def read_properties(reader: Registry | Reader | Transaction, table_id: int) -> str:
+def read_properties(reader: Queryable, table_id: int) -> str:
     rows = reader.query(_PROPERTIES, {"id": table_id})
     return str(rows[0][0]) if rows else json.dumps({})

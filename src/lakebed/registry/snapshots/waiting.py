@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from lakebed.core.names import TableName
     from lakebed.core.tables.snapshots import Trigger
+    from lakebed.registry.backends.protocol import Queryable
     from lakebed.registry.journal.notifications import Hints
     from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import Reader
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ AND f.file_type = 'parquet')) LIMIT 1"""
 _HOLDER = "SELECT owner FROM leases WHERE name = 'astha' AND expires_at > :now"
 
 
-def find_committed(reader: Registry | Reader, table_id: int) -> tuple[int, int | None]:
+def find_committed(reader: Queryable, table_id: int) -> tuple[int, int | None]:
     """The committed group and the snapshot that holds it."""
     rows = reader.query(_COMMITTED, {"id": table_id})
     if not rows:

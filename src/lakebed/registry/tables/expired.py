@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.tables.windows import join_ranges
 from lakebed.core.times import TimeRange
-from lakebed.registry.transaction import ids_of_table
+from lakebed.registry.ids import ids_of_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import Reader, Transaction
+    from lakebed.registry.backends.protocol import Queryable
+    from lakebed.registry.transaction import Transaction
 
 EXPIRED = "expired"  # the reason of such a retirement, stored: never rename
 _PREFIX = "expired/"  # stored: never rename
@@ -41,7 +41,7 @@ def note_expired(tx: Transaction, table_id: int, ids: Sequence[int]) -> None:
         tx.run(_SET, {"key": f"{_PREFIX}{table_id}/{instance}", "value": value, "now": tx.now})
 
 
-def read_expired(reader: Registry | Reader | Transaction, table_id: int, instance: str) -> tuple[TimeRange, ...]:
+def read_expired(reader: Queryable, table_id: int, instance: str) -> tuple[TimeRange, ...]:
     """In order, without overlap; ranges between which nothing is left count as one."""
     rows = reader.query("SELECT value FROM astha_state WHERE key = :key", {"key": f"{_PREFIX}{table_id}/{instance}"})
     return tuple(TimeRange(begin=begin, end=end) for begin, end in json.loads(rows[0][0])) if rows else ()

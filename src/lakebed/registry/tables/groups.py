@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from lakebed.core.names import TableName
+    from lakebed.registry.backends.protocol import Queryable
     from lakebed.registry.journal.leases import Lease
     from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import LockedTable, Reader, Transaction
+    from lakebed.registry.transaction import LockedTable, Transaction
 
 _COLUMNS = ", ".join(f"f.{column}" for column in list_columns(TableFiles))
 PENDING = """table_id = :table_id AND added_group IS NULL AND retired_seq IS NULL AND file_type = 'parquet'
@@ -77,12 +78,12 @@ def seal(tx: Transaction, name: TableName, *, trigger: Trigger = Trigger.EVERY_I
     return table.last_group
 
 
-def list_files_at_group(reader: Registry | Reader | Transaction, table_id: int, group: int) -> list[TableFiles]:
+def list_files_at_group(reader: Queryable, table_id: int, group: int) -> list[TableFiles]:
     """Exactly what Iceberg holds at `group`."""
     return [decode_row(TableFiles, row) for row in reader.query(_AT_GROUP, {"table_id": table_id, "g": group})]
 
 
-def plan_step(reader: Registry | Reader | Transaction, table_id: int, *, since: int, until: int) -> GroupStep:
+def plan_step(reader: Queryable, table_id: int, *, since: int, until: int) -> GroupStep:
     """The difference between two groups; a file that came and went in between is in neither."""
     if since > until:
         message = f"group {since} lies after {until}"
@@ -151,12 +152,12 @@ def _seal(tx: Transaction, table_id: int, trigger: Trigger) -> Sealed:
     return Sealed(group=None if table.head.dropped_at is not None else seal(tx, table.name, trigger=trigger), upto=table.head.last_seq)
 
 
-def read_pending(reader: Registry | Reader, table_id: int) -> Pending:
+def read_pending(reader: Queryable, table_id: int) -> Pending:
     files, rows, size, since = reader.query(_SUMS, {"table_id": table_id})[0]
     return Pending(files=int(files), rows=int(rows), bytes=int(size), since=int(since))
 
 
-def read_mark(reader: Registry | Reader, table_id: int) -> int:
+def read_mark(reader: Queryable, table_id: int) -> int:
     """The last journal number of the table, as of this snapshot."""
     rows = reader.query(_MARK, {"table_id": table_id})
     return int(rows[0][0]) if rows else 0

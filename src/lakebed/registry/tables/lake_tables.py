@@ -15,15 +15,17 @@ from lakebed.core.schema.types import Primitive
 from lakebed.core.suggestions import require_options
 from lakebed.core.tables.settings import DEFINITION, INDEXED, read_free_properties
 from lakebed.registry.codec import decode_row
+from lakebed.registry.ids import ID_BITS
+from lakebed.registry.table_cache import find_named, missing_table
 from lakebed.registry.tables.counters import recount
 from lakebed.registry.tables.groups import draw_group
-from lakebed.registry.tables.names import find_named, missing_table, require_free_name
+from lakebed.registry.tables.names import require_free_name
 from lakebed.registry.tables.serving import record_serving
-from lakebed.registry.transaction import ID_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakebed.registry.backends.protocol import Queryable
     from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import LockedTable, Reader, Transaction
 
@@ -119,7 +121,7 @@ def create_table(registry: Registry, spec: TableSpec) -> LakeTable:
     require_clear_names(spec.schema)
     require_settings(spec.schema, partition_by=spec.partition_by, sort_by=spec.sort_by)
     event_time, indexed = _find_event_time(spec), _indexed_fields(spec)
-    registry.forget_table(spec.name)  # another process may have dropped it
+    registry.tables.forget(spec.name)  # another process may have dropped it
     try:
         with registry.write() as tx:
             require_free_name(tx, spec.name)
@@ -155,12 +157,12 @@ def find_table(registry: Registry, name: TableName) -> LakeTable | None:
 
 def require_table(registry: Registry, name: TableName) -> LakeTable:
     if (table := find_table(registry, name)) is None:
-        registry.forget_table(name)
+        registry.tables.forget(name)
         raise missing_table(registry, name)
     return table
 
 
-def read_table(reader: Reader | Transaction, name: TableName) -> LakeTable | None:
+def read_table(reader: Queryable, name: TableName) -> LakeTable | None:
     columns = ", ".join(list_columns(Tables))
     rows = reader.query(
         f"SELECT {columns} FROM tables WHERE database = :database AND name = :name AND dropped_at IS NULL",
@@ -177,7 +179,7 @@ def read_table(reader: Reader | Transaction, name: TableName) -> LakeTable | Non
     return LakeTable(row=row, metadata=metadata, schema=Schema.from_json(metadata.schema))
 
 
-def find_row(reader: Registry | Reader | Transaction, table_id: int) -> Tables | None:
+def find_row(reader: Queryable, table_id: int) -> Tables | None:
     """The table's own row, dropped or not."""
     columns = ", ".join(list_columns(Tables))
     rows = reader.query(f"SELECT {columns} FROM tables WHERE id = :id", {"id": table_id})
@@ -196,7 +198,7 @@ def list_all_tables(registry: Registry) -> list[Tables]:
     return [decode_row(Tables, row) for row in registry.query(f"SELECT {columns} FROM tables ORDER BY id")]
 
 
-def list_versions(reader: Reader | Transaction, table_id: int) -> list[TableMetadata]:
+def list_versions(reader: Queryable, table_id: int) -> list[TableMetadata]:
     rows = reader.query(
         f"SELECT {', '.join(_METADATA_COLUMNS)} FROM table_metadata WHERE table_id = :id ORDER BY schema_version", {"id": table_id}
     )
@@ -299,7 +301,7 @@ def drop_table(tx: Transaction, name: TableName) -> None:
         "UPDATE tables SET dropped_at = :now, last_modified = :modified WHERE id = :id",
         {"now": tx.now, "modified": tx.touch(table), "id": table.table_id},
     )
-    tx.after_commit.append(lambda: tx.registry.forget_table(name))
+    tx.after_commit.append(lambda: tx.cache.forget(name))
 
 
 def _find_event_time(spec: TableSpec) -> int | None:

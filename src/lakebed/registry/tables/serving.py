@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import Reader, Transaction
+    from lakebed.registry.backends.protocol import Queryable
+    from lakebed.registry.transaction import Transaction
 
 SCHEMA_VERSION = "lakebed.schema-version"  # in a snapshot's summary: stored, never rename
 # a transaction that changes the version twice leaves only the last one behind
@@ -28,13 +28,13 @@ def record_serving(tx: Transaction, table_id: int, *, seq: int, version: int, gr
     tx.run(_RECORD, {"table_id": table_id, "seq": seq, "version": version, "group_no": group, "at": tx.now})
 
 
-def find_version_at(reader: Registry | Reader | Transaction, table_id: int, number: int) -> int | None:
+def find_version_at(reader: Queryable, table_id: int, number: int) -> int | None:
     """The version that served at a journal number."""
     rows = reader.query(_AT_NUMBER, {"id": table_id, "n": number})
     return rows[0][0] if rows else None
 
 
-def find_version_of(reader: Registry | Reader | Transaction, table_id: int, *, group: int, at_ms: int, summary: str) -> int | None:
+def find_version_of(reader: Queryable, table_id: int, *, group: int, at_ms: int, summary: str) -> int | None:
     """The version that a snapshot was committed under: its summary names it; snapshots of earlier programs are placed by group and time."""
     recorded = json.loads(summary).get(SCHEMA_VERSION)
     if recorded is not None:
@@ -43,13 +43,13 @@ def find_version_of(reader: Registry | Reader | Transaction, table_id: int, *, g
     return rows[0][0] if rows else None
 
 
-def find_number_of_version_at(reader: Registry | Reader, table_id: int, moment: int) -> int:
+def find_number_of_version_at(reader: Queryable, table_id: int, moment: int) -> int:
     """The journal number from which on the version of this moment (UTC microseconds) served; 0 for the first one."""
     ((found,),) = reader.query(_NUMBER_AT, {"id": table_id, "at": moment})
     return int(found or 0)
 
 
-def list_hashes_at(reader: Registry | Reader | Transaction, table_id: int, number: int) -> list[str]:
+def list_hashes_at(reader: Queryable, table_id: int, number: int) -> list[str]:
     """The schema hashes of the files that were visible at a journal number."""
     version = find_version_at(reader, table_id, number)
     return [row[0] for row in reader.query(_HASHES, {"id": table_id, "version": version})]

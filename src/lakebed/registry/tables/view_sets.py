@@ -14,9 +14,9 @@ from lakebed.core.schema.schema import Schema
 from lakebed.core.tables.view_sets import find_definition, merge_window_of
 from lakebed.core.tables.windows import Expired, Piece, State, covers, is_unchanged, judge, list_windows
 from lakebed.core.times import MAX_MICROS, MIN_MICROS, TimeRange
+from lakebed.registry.table_cache import missing_table
 from lakebed.registry.tables.expired import read_expired
 from lakebed.registry.tables.lake_tables import READABLE, LakeTable, list_versions, promote_version, read_table
-from lakebed.registry.tables.names import missing_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lakebed.core.partitions import Slice
     from lakebed.core.rows import TableMetadata
     from lakebed.core.tables.view_sets import Definition
+    from lakebed.registry.backends.protocol import Queryable
     from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Reader, Transaction
 
@@ -88,20 +89,20 @@ class ViewSetRow:
     stale: int | None
 
 
-def require_lake_table(reader: Reader | Transaction, name: TableName) -> LakeTable:
+def require_lake_table(reader: Queryable, name: TableName) -> LakeTable:
     if (found := read_table(reader, name)) is None:
         raise missing_table(reader, name)
     return found
 
 
-def read_view(reader: Reader | Transaction, name: TableName, *, staged: bool = False) -> ViewSet | None:
+def read_view(reader: Queryable, name: TableName, *, staged: bool = False) -> ViewSet | None:
     """The serving version, or the staged one; None when there is no such version. A plain table is refused."""
     serving = require_lake_table(reader, name)
     versions = [serving.metadata] if not staged else [v for v in list_versions(reader, serving.table_id) if v.standing == "staged"]
     return as_view(version_of(serving, versions[0])) if versions else None
 
 
-def read_newest(reader: Reader | Transaction, name: TableName) -> ViewSet:
+def read_newest(reader: Queryable, name: TableName) -> ViewSet:
     """The version to build: the staged one where there is one."""
     found = read_view(reader, name, staged=True) or read_view(reader, name)
     assert found is not None  # noqa: S101 - a table always has a serving version
@@ -120,13 +121,13 @@ def version_of(table: LakeTable, version: TableMetadata) -> LakeTable:
     return LakeTable(row=table.row, metadata=version, schema=Schema.from_json(version.schema))
 
 
-def list_all_definitions(reader: Reader | Transaction) -> list[tuple[TableName, Definition]]:
+def list_all_definitions(reader: Queryable) -> list[tuple[TableName, Definition]]:
     """The serving and the staged definition of every view set."""
     found = ((TableName(database, name), find_definition(properties)) for database, name, properties in reader.query(_DEFINITIONS))
     return [(name, definition) for name, definition in found if definition is not None]
 
 
-def list_definitions(reader: Reader | Transaction) -> dict[TableName, frozenset[TableName]]:
+def list_definitions(reader: Queryable) -> dict[TableName, frozenset[TableName]]:
     """What every view set reads, by its serving and its staged definition."""
     reads: dict[TableName, set[TableName]] = defaultdict(set)
     for name, definition in list_all_definitions(reader):
@@ -138,12 +139,12 @@ def merge_window(table: LakeTable) -> int:
     return merge_window_of(json.loads(table.metadata.properties))
 
 
-def list_visible_hashes(reader: Reader | Transaction, table_id: int) -> list[str]:
+def list_visible_hashes(reader: Queryable, table_id: int) -> list[str]:
     return [v.schema_hash for v in list_versions(reader, table_id) if v.standing in READABLE]
 
 
 def list_pieces(
-    reader: Reader | Transaction, table_id: int, *, instance: str, hashes: Sequence[str] | None = None, within: TimeRange = ALWAYS
+    reader: Queryable, table_id: int, *, instance: str, hashes: Sequence[str] | None = None, within: TimeRange = ALWAYS
 ) -> list[Piece]:
     """Partitions that touch the range, in its order; the visible ones unless hashes are given."""
     chosen = list_visible_hashes(reader, table_id) if hashes is None else list(hashes)
@@ -163,13 +164,13 @@ def list_pieces(
     ]
 
 
-def list_instances(reader: Reader | Transaction, table_id: int) -> list[str]:
+def list_instances(reader: Queryable, table_id: int) -> list[str]:
     """Instances that ever held a partition of a visible version."""
     rows = reader.query(_INSTANCES, {"table_id": table_id, "hashes": list_visible_hashes(reader, table_id)})
     return [row[0] for row in rows]
 
 
-def list_live_files(reader: Registry | Reader | Transaction, partition_ids: Iterable[int]) -> list[LiveFile]:
+def list_live_files(reader: Queryable, partition_ids: Iterable[int]) -> list[LiveFile]:
     rows = reader.query(_FILES, {"ids": sorted(partition_ids)})
     return [
         LiveFile(file_id=r[0], partition_id=r[1], path=r[2], size_bytes=r[3], file_type=r[4], partition_path=r[5], row_count=r[6])
@@ -177,7 +178,7 @@ def list_live_files(reader: Registry | Reader | Transaction, partition_ids: Iter
     ]
 
 
-def hash_lookups(reader: Reader | Transaction, definition: Definition) -> str | None:
+def hash_lookups(reader: Queryable, definition: Definition) -> str | None:
     """The content of all lookups as one fingerprint; None where they are not tracked. Compacting a lookup leaves it as it is."""
     if definition.lookups != "track":
         return None
@@ -259,13 +260,13 @@ def _describe(reader: Reader, name: TableName, *, count_windows: bool) -> ViewSe
     )
 
 
-def find_expired(reader: Reader | Transaction, view: ViewSet, source_id: int, instance: str) -> Expired:
+def find_expired(reader: Queryable, view: ViewSet, source_id: int, instance: str) -> Expired:
     """What retention has taken from the source and from the view itself."""
     source, own = (read_expired(reader, table_id, instance) for table_id in (source_id, view.table.table_id))
     return Expired(source=source, view=own, is_staged=view.is_staged)
 
 
-def count_states(reader: Reader | Transaction, view: ViewSet) -> tuple[int, int]:
+def count_states(reader: Queryable, view: ViewSet) -> tuple[int, int]:
     """Fresh and stale windows over every instance of the source."""
     source = require_lake_table(reader, view.definition.over)
     lookup_hash = hash_lookups(reader, view.definition)
