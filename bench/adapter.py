@@ -17,7 +17,7 @@ from batches import ROWS, SCHEMA, write_files
 from harness import file_name, part_of
 from lakebed import admin
 from lakebed.core import fingerprints
-from lakebed.core.events import Operation as Change
+from lakebed.core.events import ChangeKind as Change
 from lakebed.core.events import RegistryTable
 from lakebed.core.files import ColumnStatistics, Footer, NewFile
 from lakebed.core.names import TableName
@@ -30,7 +30,7 @@ from lakebed.parquet.cache import FooterCache, open_file
 from lakebed.parquet.capture import CapturedFile, capture
 from lakebed.parquet.inspect import Wanted
 from lakebed.registry.files.footers import FooterIndex
-from lakebed.registry.files.operations import Operation
+from lakebed.registry.files.operations import ChangeKind
 from lakebed.registry.journal.notifications import Follower
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.partitions.retire import retire_by_ids
@@ -96,7 +96,7 @@ def publish(registry: Registry, files: list[NewFile], event_range: tuple[int, in
         files=tuple(files),
         event_range=event_range,
     )
-    publish_partition(registry.registry, partition, Operation(op_id=new_op_id(registry.registry)))
+    publish_partition(registry.registry, partition, ChangeKind(op_id=new_op_id(registry.registry)))
 
 
 def fill(registry: Registry, up_to: int, *, spread: int | None = None) -> None:
@@ -203,7 +203,7 @@ def store_footer(registry: Registry, path: Path) -> None:
     wide = registry.create_table("bench.wide", pq.read_schema(path))
     captured = capture(registry.storage, str(path), wide.schema, wanted=Wanted(require_ids=False))
     partition = NewPartition(table=wide.name, schema_hash=wide.schema_hash, fingerprint=fingerprints.ZERO, files=(captured.file,))
-    publish_partition(registry.registry, partition, Operation(op_id=new_op_id(registry.registry)))
+    publish_partition(registry.registry, partition, ChangeKind(op_id=new_op_id(registry.registry)))
 
 
 def register_links(registry: Registry, files: int) -> list[str]:

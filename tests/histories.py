@@ -86,7 +86,7 @@ class History:
         table.standings |= {h: "incompatible" for h, standing in table.standings.items() if standing in READABLE} | {staged: "serving"}
         leave = [table.files[i] for i in table.iceberg if table.files[i].schema_hash != staged]
         enter = [f for f in table.live() if f.schema_hash == staged and not f.shape.is_json]
-        assert group == table.draw_group(enter=enter, leave=leave)
+        assert group == table.allocate_group(enter=enter, leave=leave)
         for file in leave:
             file.removed_group = group
 
@@ -219,7 +219,7 @@ class History:
     def seal(self, table: Table) -> None:
         pending = [f for f in table.visible() if f.added_group is None and not f.shape.is_json]
         drawn = within(self.registry, lambda tx: seal(tx, table.name), table.name)
-        assert drawn == (table.draw_group(enter=pending) if pending else None)
+        assert drawn == (table.allocate_group(enter=pending) if pending else None)
 
     def commit_groups(self, table: Table, *, behind: int) -> None:
         """Iceberg reaches a group, never goes back, and the snapshot it makes protects its files until it expires."""
@@ -357,7 +357,7 @@ class History:
             spans.append(partition.event_range)
         if victims:
             enter = [f for f in new if table.is_readable(f) and not f.shape.is_json]
-            assert group == table.draw_group(enter=enter, leave=leaving)
+            assert group == table.allocate_group(enter=enter, leave=leaving)
         self._leave(table, leaving, stamp=stamp, group=group, grace_us=24 * HOUR)
         table.files |= {f.file_id: f for f in new}
         for file_id in kept:
@@ -374,7 +374,7 @@ class History:
         files = table.files_of(p.partition_id for p in victims)
         stamp = table.last_seq + 1
         done = within(self.registry, move, table.name)
-        group = table.draw_group(leave=files) if any(f.file_id in table.iceberg for f in files) else None
+        group = table.allocate_group(leave=files) if any(f.file_id in table.iceberg for f in files) else None
         assert (done.partitions, done.files, done.group) == (len(victims), len(files), group)
         self._leave(table, files, stamp=stamp, group=group, grace_us=grace_us)
         table.drop({p.partition_id for p in victims})

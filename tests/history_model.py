@@ -107,7 +107,7 @@ class Table:
         wanted = set(ids)
         return [f for f in self.live() if f.partition_id in wanted]
 
-    def draw_group(self, *, enter: Iterable[File] = (), leave: Iterable[File] = ()) -> int:
+    def allocate_group(self, *, enter: Iterable[File] = (), leave: Iterable[File] = ()) -> int:
         """The next step of the Iceberg history; what it holds from now on is remembered as a set."""
         self.last_group += 1
         for file in enter:

@@ -27,7 +27,7 @@ from lakebed.parquet.capture import capture
 from lakebed.parquet.schema.arrow import to_arrow
 from lakebed.registry.files.operations import Operation
 from lakebed.registry.partitions.publish import publish_partition
-from lakebed.registry.partitions.retire import load_victims, retire_victims
+from lakebed.registry.partitions.retire import load_partitions_to_retire, retire_loaded
 from lakebed.registry.tables.lake_tables import LakeTable, TableSpec, create_table, evolve_schema, require_table
 from lakebed.staging.register import partition_of, place_file, wanted_of_foreign
 
@@ -113,7 +113,7 @@ class IceLake:
     def retire(self, *partition_ids: int, name: TableName = ORDERS) -> None:
         def body(tx: Transaction) -> None:
             table = tx.require(name)
-            retire_victims(tx, table, load_victims(tx, table, set(partition_ids), exactly=True), reason="test", grace_us=0)
+            retire_loaded(tx, table, load_partitions_to_retire(tx, table, set(partition_ids), exactly=True), reason="test", grace_us=0)
 
         within(self.lake.registry, body, name)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from lakebed.core.files import ColumnStatistics
     from lakebed.registry.backends.protocol import Backend, Connection, Rows, SystemTables, TableHead
-    from lakebed.registry.backends.statements import Dialect, Part, Value
+    from lakebed.registry.backends.statements import Dialect, Statement, Value
     from lakebed.registry.partitions.publish import Published
     from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Transaction
@@ -63,17 +63,17 @@ def multiply_file(
     table_id, partitions = published.table_id, copies // _FILES_PER_PARTITION
     with registry.write([table_id]) as tx:
         table = tx.tables[table_id]
-        first = table.draw_id(partitions)
-        first_file = table.draw_id(copies)
+        first = table.allocate_id(partitions)
+        first_file = table.allocate_id(copies)
         table.last_group = 1 + (copies - 1) // FILES_PER_GROUP
         whose = {"file_id": published.first_file_id, "copies": copies}
         tx.run(_COPY_PARTITION, {"partition_id": published.partition_id, "partitions": partitions, "first": first})
         if tx.dialect == "postgresql":  # the rules that files are checked by join them with what was there at the last analysis
             tx.run("ANALYZE partitions")
-        tx.run(_COPY_FILE, {**whose, "first": first, "first_file": first_file, "stamp": table.stamp, "now": tx.now})
+        tx.run(_COPY_FILE, {**whose, "first": first, "first_file": first_file, "stamp": table.journal_number, "now": tx.now})
         tx.run(_COPY_FOOTER, whose)
         _add_statistics(tx, table_id, [(first_file + i, columns(i)) for i in range(copies)])
-        tx.run(_GROUPS, {"g": table.last_group, "now": tx.touch(table), "table_id": table_id})
+        tx.run(_GROUPS, {"g": table.last_group, "now": tx.modified_at(table), "table_id": table_id})
         recount(tx, table)
     return table.last_group
 
@@ -176,9 +176,9 @@ class SteppedConnection:
         self._steps.reach(f"insert {table}")
         self.real.insert(table, columns, rows)
 
-    def together(self, parts: Sequence[Part]) -> None:
-        self._steps.reach("together")
-        self.real.together(parts)
+    def execute_batch(self, parts: Sequence[Statement]) -> None:
+        self._steps.reach("batch")
+        self.real.execute_batch(parts)
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
         self._steps.reach(sql)

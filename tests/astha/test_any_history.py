@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from recorders import UPDATER, SickError, Stepper
 
 from builders import fake_file, fresh_name, make_table, publish, seal_pending, within
-from lakebed.core.events import SUBSCRIPTIONS, Component, Operation
+from lakebed.core.events import SUBSCRIPTIONS, ChangeKind, Component
 from lakebed.core.rows import TableFiles, list_columns
 from lakebed.registry.codec import decode_row
 from lakebed.registry.journal.changes import read_changes, read_ends
@@ -52,7 +52,7 @@ class Mirror:
         self._fail()
         self.order[-1].append(event.sequence)
         if isinstance(event.data, TableFiles):
-            if event.operation is Operation.DELETE:
+            if event.operation is ChangeKind.DELETE:
                 self.state.pop(event.data.id, None)
             else:
                 self.state[event.data.id] = event.data

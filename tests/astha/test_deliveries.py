@@ -12,8 +12,8 @@ from lakebed.core.errors import LeaseLostError
 from lakebed.core.events import Component
 from lakebed.registry.journal.changes import purge_journal, read_ends
 from lakebed.registry.journal.cursors import (
-    Drop,
     Position,
+    Undelivered,
     list_dead_letters,
     list_parked,
     list_purgeable,
@@ -48,8 +48,8 @@ def at(seq: int, component: Component = UPDATER, *, epoch: int = 0, needs_refres
     return Position(component=component, table_id=1, seq=seq, epoch=epoch, needs_refresh=needs_refresh)
 
 
-def park(component: Component = UPDATER) -> Drop:
-    return Drop(component=component, table_id=1, seq=5, attempts=30, error="SickError: no", parked=True)
+def park(component: Component = UPDATER) -> Undelivered:
+    return Undelivered(component=component, table_id=1, seq=5, attempts=30, error="SickError: no", parked=True)
 
 
 @pytest.mark.usefixtures("last")
@@ -82,7 +82,7 @@ def test_what_is_refused_is_told_and_the_rest_is_saved(registry: Registry, lease
 
 @pytest.mark.usefixtures("last")
 def test_a_dead_letter_is_written_with_the_cursor_that_passes_it_or_not_at_all(registry: Registry, lease: Lease) -> None:
-    drop = Drop(component=UPDATER, table_id=1, seq=4, attempts=30, error="SickError: no")
+    drop = Undelivered(component=UPDATER, table_id=1, seq=4, attempts=30, error="SickError: no")
     acquire_lease(registry, "other", owner="me")
     within(registry, lambda tx: tx.run("UPDATE leases SET epoch = epoch + 1 WHERE name = 'astha'"))
     with pytest.raises(LeaseLostError):

@@ -20,7 +20,7 @@ from recorders import (
 
 from builders import ORDERS, fake_file, grow_schema, make_table, publish, seal_pending, within
 from lakebed.core.errors import InvalidValueError
-from lakebed.core.events import Operation
+from lakebed.core.events import ChangeKind
 from lakebed.registry.journal.changes import purge_journal, read_ends
 from lakebed.registry.journal.cursors import list_dead_letters, read_cursors
 from lakebed.registry.partitions.retire import retire_by_ids
@@ -49,7 +49,7 @@ def test_every_component_hears_of_its_tables_in_order_and_once(registry: Registr
     for component, recorder in components.items():
         assert recorder.sequences() == expected(registry, component, 1, after=mark), component
         assert recorder.refreshes == [(1, mark)]
-    assert {e.operation for e in components[UPDATER].seen} == {Operation.INSERT, Operation.UPDATE}
+    assert {e.operation for e in components[UPDATER].seen} == {ChangeKind.INSERT, ChangeKind.UPDATE}
 
 
 def test_each_change_is_read_once_for_all_components(registry: Registry, table: LakeTable) -> None:

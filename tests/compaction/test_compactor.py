@@ -14,7 +14,7 @@ from builders import ORDERS, arrow_rows
 from lakebed.compaction import Engines, LocalEngine
 from lakebed.components.compactor import Backlog, Compactor, CompactorOptions
 from lakebed.core.errors import InvalidValueError, UnavailableError
-from lakebed.core.events import SUBSCRIPTIONS, Component, Event, Operation, RegistryTable
+from lakebed.core.events import SUBSCRIPTIONS, ChangeKind, Component, Event, RegistryTable
 from lakebed.core.rows import TableFiles, TableStats
 from lakebed.registry.journal.changes import read_changes, read_ends
 from lakebed.registry.maintenance.runs import list_runs
@@ -44,9 +44,9 @@ def file(kind: str = "parquet", *, retired: int | None = None) -> TableFiles:
     )  # fmt: skip
 
 
-def event(operation: Operation, row: TableFiles | TableStats) -> Event[TableFiles | TableStats]:
+def event(operation: ChangeKind, row: TableFiles | TableStats) -> Event[TableFiles | TableStats]:
     table = RegistryTable.TABLE_STATS if isinstance(row, TableStats) else RegistryTable.TABLE_FILES
-    before = None if operation is Operation.INSERT else row
+    before = None if operation is ChangeKind.INSERT else row
     return Event(table=table, operation=operation, data=row, before=before, table_id=7, sequence=1, timestamp=NOW)
 
 
@@ -75,19 +75,19 @@ def compactor(lake: Lake) -> Any:
 @pytest.mark.parametrize(
     ("operation", "row", "marked"),
     [
-        (Operation.INSERT, stats(3), True),
-        (Operation.INSERT, stats(2), False),
-        (Operation.UPDATE, stats(3), True),
-        (Operation.UPDATE, stats(2), False),
-        (Operation.DELETE, stats(3), False),
-        (Operation.INSERT, file(), False),
-        (Operation.INSERT, file("json"), True),
-        (Operation.UPDATE, file("json", retired=3), False),
-        (Operation.UPDATE, file(), False),
-        (Operation.DELETE, file("json"), False),
+        (ChangeKind.INSERT, stats(3), True),
+        (ChangeKind.INSERT, stats(2), False),
+        (ChangeKind.UPDATE, stats(3), True),
+        (ChangeKind.UPDATE, stats(2), False),
+        (ChangeKind.DELETE, stats(3), False),
+        (ChangeKind.INSERT, file(), False),
+        (ChangeKind.INSERT, file("json"), True),
+        (ChangeKind.UPDATE, file("json", retired=3), False),
+        (ChangeKind.UPDATE, file(), False),
+        (ChangeKind.DELETE, file("json"), False),
     ],
 )
-def test_what_each_event_marks(lake: Lake, operation: Operation, row: TableFiles | TableStats, *, marked: bool) -> None:
+def test_what_each_event_marks(lake: Lake, operation: ChangeKind, row: TableFiles | TableStats, *, marked: bool) -> None:
     local = LocalEngine(storage=lake.storage)
     compactor = Compactor(lake.registry, lake.storage, options=QUICK, engines=Engines(local=local, spark=local))
 
@@ -97,18 +97,18 @@ def test_what_each_event_marks(lake: Lake, operation: Operation, row: TableFiles
 
 
 def test_json_waits_where_there_is_no_spark(compactor: Compactor) -> None:
-    compactor.on_event(event(Operation.INSERT, file("json")))
+    compactor.on_event(event(ChangeKind.INSERT, file("json")))
 
     assert compactor.metrics().backlog == 0
 
 
 def test_statistics_that_fall_below_the_threshold_take_the_mark_back(compactor: Compactor) -> None:
-    compactor.on_event(event(Operation.INSERT, stats(5)))
-    compactor.on_event(event(Operation.INSERT, stats(5, path="day=2")))
-    compactor.on_event(event(Operation.UPDATE, stats(1)))
+    compactor.on_event(event(ChangeKind.INSERT, stats(5)))
+    compactor.on_event(event(ChangeKind.INSERT, stats(5, path="day=2")))
+    compactor.on_event(event(ChangeKind.UPDATE, stats(1)))
     assert compactor.metrics().backlog == 1
 
-    compactor.on_event(event(Operation.DELETE, stats(5, path="day=2")))
+    compactor.on_event(event(ChangeKind.DELETE, stats(5, path="day=2")))
 
     assert compactor.metrics().backlog == 0
 
@@ -199,7 +199,7 @@ def test_an_inactive_process_compacts_nothing(lake: Lake) -> None:
     compactor = Compactor(lake.registry, lake.storage, options=QUICK, is_active=active.is_set)
     compactor.start()
     deliver(lake, compactor)
-    compactor.on_event(event(Operation.INSERT, stats(1)))
+    compactor.on_event(event(ChangeKind.INSERT, stats(1)))
     assert compactor.metrics().looks == 0
 
     active.set()
@@ -276,7 +276,7 @@ def test_a_dead_worker_is_replaced_and_told_of(lake: Lake) -> None:
 
 
 def test_a_dropped_table_is_forgotten(compactor: Compactor) -> None:
-    compactor.on_event(event(Operation.INSERT, stats(5)))
+    compactor.on_event(event(ChangeKind.INSERT, stats(5)))
 
     assert compactor.run_once() is None
 

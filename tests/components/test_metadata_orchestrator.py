@@ -11,12 +11,12 @@ from deliveries import Delivery
 from builders import ORDERS, fake_file, make_table, publish, seal_pending, within
 from lakebed.components.metadata_orchestrator import MetadataOrchestrator
 from lakebed.core.errors import CommitTimeoutError
-from lakebed.core.events import SUBSCRIPTIONS, Component, Operation, RegistryTable
+from lakebed.core.events import SUBSCRIPTIONS, ChangeKind, Component, RegistryTable
 from lakebed.core.rows import TableFiles, Tables
-from lakebed.registry.journal.changes import read_changes
+from lakebed.registry.journal.changes import last_journal_number, read_changes
 from lakebed.registry.journal.leases import acquire_lease
 from lakebed.registry.snapshots.waiting import RegistryCommits, wait_for_group
-from lakebed.registry.tables.groups import read_mark, set_committed_group
+from lakebed.registry.tables.groups import set_committed_group
 from serving import wait_until
 
 if TYPE_CHECKING:
@@ -127,13 +127,13 @@ def test_what_a_wait_writes_to_the_registry_is_an_event_for_those_who_carry_it_o
     commit(registry, 1, 80)
     done = publish(registry, table, fake_file(2))
     with registry.read() as reader:
-        before = read_mark(reader, table.table_id)
+        before = last_journal_number(reader, table.table_id)
 
     with pytest.raises(CommitTimeoutError):
         RegistryCommits(registry, timeout_s=0).wait(table.table_id, done.file_ids)
 
     events = read_changes(registry, table.table_id, after=before)
-    sealed = [event.data.added_group for event in events if isinstance(event.data, TableFiles) and event.operation is Operation.UPDATE]
+    sealed = [event.data.added_group for event in events if isinstance(event.data, TableFiles) and event.operation is ChangeKind.UPDATE]
     counted = [event.data.last_group for event in events if isinstance(event.data, Tables)]
     assert (sealed, counted[-1]) == ([2], 2)
     assert RegistryTable.TABLE_FILES in SUBSCRIPTIONS[Component.ICEBERG_UPDATER]

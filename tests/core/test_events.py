@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from lakebed.core.events import ROW_TYPES, SUBSCRIPTIONS, Component, Operation, RegistryTable
+from lakebed.core.events import ROW_TYPES, SUBSCRIPTIONS, ChangeKind, Component, RegistryTable
 from lakebed.core.rows import TableFiles, list_changing_columns, list_columns
 
 # As the design writes them down.
@@ -29,7 +29,7 @@ def test_every_monitored_table_has_its_own_row_type() -> None:
 
 
 def test_stored_words_are_never_renamed() -> None:
-    assert [*map(str, Operation)] == ["INSERT", "UPDATE", "DELETE"]
+    assert [*map(str, ChangeKind)] == ["INSERT", "UPDATE", "DELETE"]
     assert [*map(str, RegistryTable)] == ["tables", "table_metadata", "table_files", "table_stats", "table_snapshots"]
     assert [*map(str, Component)] == ["iceberg_updater", "snapshotter", "compactor", "metadata_orchestrator"]
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from conftest import Databases
-    from lakebed.registry.backends.statements import Part
+    from lakebed.registry.backends.statements import Statement
     from lakebed.storage.protocol import DeleteOutcome
 
     Action = Callable[[Lake, Steps], None]
@@ -88,10 +88,10 @@ class SteppedStorage(LocalStorage):
 class FineConnection(SteppedConnection):
     """What SQLite gets one after the other is a step each."""
 
-    def together(self, parts: Sequence[Part]) -> None:
+    def execute_batch(self, parts: Sequence[Statement]) -> None:
         batches = [parts] if self.dialect == "postgresql" else [[part] for part in parts]
         for batch in batches:
-            super().together(batch)
+            super().execute_batch(batch)
 
 
 class FineBackend(SteppedBackend):

@@ -13,7 +13,7 @@ from sqlalchemy import event
 from builders import ORDERS, seal_pending, within, write_partition
 from ice import open_ice
 from lakebed.core.tables.snapshots import Wishes
-from lakebed.registry.partitions.retire import load_victims, retire_victims
+from lakebed.registry.partitions.retire import load_partitions_to_retire, retire_loaded
 from lakebed.registry.snapshots.history import list_queued, list_snapshots
 from lakebed.registry.snapshots.requests import change_wishes
 from lakebed.storage.local import LocalStorage
@@ -80,7 +80,7 @@ def history_waits(lake: Lake) -> None:
 
 def _retire(tx: Transaction, partition_id: int) -> None:
     table = tx.require(ORDERS)
-    retire_victims(tx, table, load_victims(tx, table, {partition_id}, exactly=True), reason="test", grace_us=10**12)
+    retire_loaded(tx, table, load_partitions_to_retire(tx, table, {partition_id}, exactly=True), reason="test", grace_us=10**12)
 
 
 def _require_convergence(stage: Stage, *, before: int, after: int, every: int) -> None:

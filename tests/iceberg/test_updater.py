@@ -12,7 +12,7 @@ from builders import ORDERS
 from ice import ROWS, STRING, IceLake
 from lakebed.components.iceberg_updater import IcebergUpdater
 from lakebed.core.errors import LakebedError
-from lakebed.core.events import SUBSCRIPTIONS, Component, Event, Operation, RegistryTable
+from lakebed.core.events import SUBSCRIPTIONS, ChangeKind, Component, Event, RegistryTable
 from lakebed.core.progress import progress_to
 from lakebed.core.rows import TableFiles, TableMetadata
 from lakebed.core.schema.types import Field
@@ -150,7 +150,7 @@ def test_the_deletion_of_a_file_row_and_staged_versions_are_no_commits(ice: IceL
     by_table = {event.table: event for event in _events(ice)}
     file_event, metadata_event = by_table[RegistryTable.TABLE_FILES], by_table[RegistryTable.TABLE_METADATA]
 
-    updater.on_event(replace(file_event, operation=Operation.DELETE))
+    updater.on_event(replace(file_event, operation=ChangeKind.DELETE))
     assert isinstance(metadata_event.data, TableMetadata)
     updater.on_event(replace(metadata_event, data=replace(metadata_event.data, standing="staged")))
 

@@ -40,7 +40,7 @@ from lakebed.core.errors import (
 from lakebed.core.names import TableName
 from lakebed.registry.connect import open_backend
 from lakebed.registry.maintenance.runs import list_runs
-from lakebed.registry.partitions.retire_many import retire_at_once, retire_in_parts
+from lakebed.registry.partitions.retire_many import retire_at_once, retire_in_batches
 from lakebed.registry.registry import Registry
 from lakebed.registry.tables.lake_tables import drop_table
 from lakebed.testing import SteppedBackend, Steps
@@ -190,7 +190,7 @@ def test_a_partition_rebuilt_between_the_list_and_the_retirement_survives(regist
     listed = admin.list_partitions(registry)
     new = publish(registry, table, fake_file(3), hours=(0, 1), replacing={old.partition_id})
 
-    (done,) = retire_in_parts(registry, listed)
+    (done,) = retire_in_batches(registry, listed)
 
     assert [o.outcome for o in done] == ["already_retired", "retired"]
     assert [p.partition_id for p in admin.list_partitions(registry)] == [new.partition_id]

@@ -25,7 +25,7 @@ from lakebed.core.errors import (
     PartitionNotFoundError,
     RefusedError,
 )
-from lakebed.registry.partitions.retire_many import allow_incompatible, retire_in_parts
+from lakebed.registry.partitions.retire_many import allow_incompatible, retire_in_batches
 from lakebed.registry.tables.lake_tables import drop_table
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def test_what_became_visible_since_it_was_listed_is_kept(registry: Registry) -> 
     listed = admin.list_incompatible_partitions(registry)
     within(registry, lambda tx: tx.run("UPDATE table_metadata SET standing = 'readable' WHERE standing = 'incompatible'"), DAILY)
 
-    (done,) = retire_in_parts(registry, listed, check=allow_incompatible)  # judged again, under the lock
+    (done,) = retire_in_batches(registry, listed, check=allow_incompatible)  # judged again, under the lock
     named = admin.retire_incompatible_partitions(registry, partition_ids=[r.partition_id for r in listed], dry_run=False)
 
     assert [o.outcome for o in done] == outcomes(named) == ["compatible"] * 2

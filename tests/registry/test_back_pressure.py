@@ -12,7 +12,7 @@ from lakebed.core.errors import BackPressureError, ForeignCommitError
 from lakebed.core.events import Component
 from lakebed.core.names import TableName
 from lakebed.core.tables.snapshots import BackPressure
-from lakebed.registry.journal.cursors import Drop, save_progress
+from lakebed.registry.journal.cursors import Undelivered, save_progress
 from lakebed.registry.journal.leases import acquire_lease, release_lease
 from lakebed.registry.snapshots.foreign import clear_stop, record_stop
 from lakebed.registry.snapshots.pressure import wait_for_room
@@ -90,7 +90,7 @@ def test_a_stopped_table_holds_no_writer_back(registry: Registry, table: LakeTab
 
 
 def test_a_parked_table_holds_no_writer_back(registry: Registry, table: LakeTable, lease: Lease) -> None:
-    drop = Drop(component=Component.ICEBERG_UPDATER, table_id=table.table_id, seq=1, attempts=30, error="broken", parked=True)
+    drop = Undelivered(component=Component.ICEBERG_UPDATER, table_id=table.table_id, seq=1, attempts=30, error="broken", parked=True)
     save_progress(registry, lease, positions=(), drops=[drop], ttl_us=10_000_000)
     wait_for_room(registry, table.table_id)
 

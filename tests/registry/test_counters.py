@@ -26,7 +26,7 @@ from builders import (
 )
 from lakebed.core.errors import InvalidValueError, TableNotFoundError
 from lakebed.registry.partitions.retire import retire_by_ids
-from lakebed.registry.tables.counters import Tally, recount, update_table_statistics
+from lakebed.registry.tables.counters import FileCounts, recount, update_table_statistics
 from lakebed.registry.tables.lake_tables import set_properties
 
 if TYPE_CHECKING:
@@ -214,12 +214,12 @@ def test_last_modified_stays_when_nothing_changed(registry: Registry) -> None:
     assert logical_dump(registry) == before
 
 
-@given(st.lists(st.builds(Tally, *[st.integers(-(10**9), 10**9)] * 4)))
-def test_tallies_add_up_as_integers_do(tallies: list[Tally]) -> None:
-    total = sum(tallies, Tally())
+@given(st.lists(st.builds(FileCounts, *[st.integers(-(10**9), 10**9)] * 4)))
+def test_tallies_add_up_as_integers_do(tallies: list[FileCounts]) -> None:
+    total = sum(tallies, FileCounts())
 
-    assert total == Tally(*(sum(getattr(t, name) for t in tallies) for name in ("rows", "files", "small", "bytes")))
-    assert total + -total == Tally()
+    assert total == FileCounts(*(sum(getattr(t, name) for t in tallies) for name in ("rows", "files", "small", "bytes")))
+    assert total + -total == FileCounts()
 
 
 def test_an_empty_partition_counts_nothing(registry: Registry) -> None:

@@ -38,7 +38,7 @@ def test_a_block_that_raises_leaves_everything_as_it_was(registry: Registry) -> 
 
     def fail(tx: Transaction) -> None:
         tx.run("UPDATE tables SET row_count = 9")
-        tx.tables[1].draw_id(50)
+        tx.tables[1].allocate_id(50)
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

@@ -11,14 +11,14 @@ from lakebed.registry.files.deletion_queue import claim_expired, release_failed
 from lakebed.registry.files.operations import Operation, open_operation
 from lakebed.registry.maintenance.runs import add_run
 from lakebed.registry.partitions.retire import retire_by_ids
-from lakebed.registry.queries.metrics import LakeFigures, TableFigures, read_figures
+from lakebed.registry.queries.metrics import LakeMetrics, TableFigures, read_metrics
 
 if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
     from lakebed.testing import FixedClock
 
 LARGE = 1 << 30
-EMPTY = LakeFigures(
+EMPTY = LakeMetrics(
     tables=(),
     queued_files=0,
     queued_bytes=0,
@@ -33,7 +33,7 @@ IDLE = TableFigures(table=str(ORDERS), rows=0, files=0, size_bytes=0, small_file
 
 
 def test_an_empty_lake_is_all_zeros(registry: Registry) -> None:
-    assert read_figures(registry) == EMPTY
+    assert read_metrics(registry) == EMPTY
 
 
 def test_each_table_shows_what_it_holds_and_how_long_its_oldest_file_waits(timed_registry: Registry, clock: FixedClock) -> None:
@@ -43,7 +43,7 @@ def test_each_table_shows_what_it_holds_and_how_long_its_oldest_file_waits(timed
     clock.advance(seconds=30)
     publish(timed_registry, table, fake_file(3, rows=7))
 
-    orders, returns = read_figures(timed_registry).tables
+    orders, returns = read_metrics(timed_registry).tables
 
     assert orders == replace(IDLE, rows=207, files=3, size_bytes=LARGE + 40_000, small_files=2, waiting_s=30.0)
     assert returns == replace(IDLE, table="shop.returns")
@@ -54,9 +54,9 @@ def test_a_sealed_group_waits_until_it_is_committed(timed_registry: Registry, cl
     seal_pending(timed_registry)
     clock.advance(seconds=5)
 
-    (behind,) = read_figures(timed_registry).tables
+    (behind,) = read_metrics(timed_registry).tables
     within(timed_registry, lambda tx: tx.run("UPDATE tables SET committed_group = last_group, state = 'degraded'"))
-    (done,) = read_figures(timed_registry).tables
+    (done,) = read_metrics(timed_registry).tables
 
     assert (behind.groups_behind, behind.waiting_s, behind.degraded) == (1, 5.0, False)
     assert (done.groups_behind, done.waiting_s, done.degraded) == (0, 0.0, True)
@@ -71,7 +71,7 @@ def test_the_queue_is_summed_with_what_is_due_and_what_storage_refused(timed_reg
     claim = claim_expired(timed_registry)
     release_failed(timed_registry, claim, [claim.files[0].path])
 
-    assert read_figures(timed_registry) == replace(
+    assert read_metrics(timed_registry) == replace(
         EMPTY, tables=(IDLE,), queued_files=3, queued_bytes=60_000, queued_expired=2, queued_failed=1
     )
 
@@ -83,4 +83,4 @@ def test_open_and_dead_operations_and_requested_runs_are_counted(timed_registry:
     within(timed_registry, lambda tx: [add_run(tx, "clean", actor="ann", plan={}, running=running) for running in (True, False)])
     clock.advance(seconds=2)
 
-    assert read_figures(timed_registry) == replace(EMPTY, tables=(IDLE,), open_operations=2, dead_operations=1, requested_runs=1)
+    assert read_metrics(timed_registry) == replace(EMPTY, tables=(IDLE,), open_operations=2, dead_operations=1, requested_runs=1)

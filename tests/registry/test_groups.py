@@ -25,7 +25,7 @@ from builders import (
 from lakebed.core.errors import InvalidValueError
 from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.queries.listing import list_files, list_partitions
-from lakebed.registry.tables.groups import draw_group, list_files_at_group, plan_step, seal, set_committed_group
+from lakebed.registry.tables.groups import allocate_group, list_files_at_group, plan_step, seal, set_committed_group
 from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def test_a_step_is_a_rewrite_if_every_group_in_it_is_one(registry: Registry) -> 
         publish(registry, made, fake_file(1))
         seal_pending(registry, made.name)
 
-    compacted = within(registry, lambda tx: draw_group(tx, tx.require(ORDERS), "compact"))
+    compacted = within(registry, lambda tx: allocate_group(tx, tx.require(ORDERS), "compact"))
     within(registry, lambda tx: tx.run("UPDATE table_files SET removed_group = :g WHERE table_id = 1", {"g": compacted}))
 
     with registry.read() as reader:

@@ -27,7 +27,7 @@ from builders import (
     within,
 )
 from lakebed.core.errors import JournalGapError, UndecodableChangeError
-from lakebed.core.events import ROW_TYPES, Operation, RegistryTable
+from lakebed.core.events import ROW_TYPES, ChangeKind, RegistryTable
 from lakebed.core.names import TableName
 from lakebed.core.rows import Row, list_columns
 from lakebed.registry.backends.sqlite import SqliteConnection
@@ -67,7 +67,7 @@ def fold(events: list[Event[Row]]) -> State:
     for event in events:
         key = (event.table, event.data.id)
         assert event.before == state.get(key), event
-        if event.operation is Operation.DELETE:
+        if event.operation is ChangeKind.DELETE:
             assert event.data == state.pop(key)
         else:
             state[key] = event.data
@@ -112,9 +112,9 @@ def test_every_operation_on_every_monitored_table_is_captured_with_both_images(r
 
     seen = changes(registry)
 
-    assert {(e.table, e.operation) for e in seen} == {(t, o) for t in RegistryTable for o in Operation}
+    assert {(e.table, e.operation) for e in seen} == {(t, o) for t in RegistryTable for o in ChangeKind}
     assert fold(seen) == read_state(registry, 1)
-    assert all((e.before is None) == (e.operation is Operation.INSERT) for e in seen)
+    assert all((e.before is None) == (e.operation is ChangeKind.INSERT) for e in seen)
 
 
 def test_an_update_tells_the_same_whether_its_file_is_there_or_deleted(registry: Registry) -> None:
@@ -181,7 +181,7 @@ def test_one_statement_over_many_tables_is_numbered_in_each(registry: Registry) 
 
     for table in tables:
         *_, last = changes(registry, table.table_id)
-        assert (last.table, last.operation, last.sequence) == (RegistryTable.TABLES, Operation.UPDATE, read_ends(registry)[table.table_id])
+        assert (last.table, last.operation, last.sequence) == (RegistryTable.TABLES, ChangeKind.UPDATE, read_ends(registry)[table.table_id])
         assert fold(changes(registry, table.table_id)) == read_state(registry, table.table_id)
 
 
@@ -275,7 +275,7 @@ def test_every_stored_image_of_earlier_versions_still_decodes(registry: Registry
 
     seen = changes(registry)
 
-    assert {(e.table.value, e.operation.value) for e in seen} == {(t.value, o.value) for t in RegistryTable for o in Operation}
+    assert {(e.table.value, e.operation.value) for e in seen} == {(t.value, o.value) for t in RegistryTable for o in ChangeKind}
     for event, stored in zip(seen, golden, strict=True):
         assert list(map(str, astuple(event.data))) == stored["data"], stored
         assert [f.name for f in fields(event.data)] == list(list_columns(ROW_TYPES[event.table]))
@@ -290,7 +290,7 @@ def test_files_of_a_promoted_version_arrive_as_updates(registry: Registry) -> No
     promote(registry, staged, DAILY)
 
     moved = [e for e in read_changes(registry, 1, after=start) if e.table is RegistryTable.TABLE_FILES]
-    assert [e.operation for e in moved] == [Operation.UPDATE] * 3
+    assert [e.operation for e in moved] == [ChangeKind.UPDATE] * 3
     assert fold(changes(registry)) == read_state(registry, 1)
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from builders import ORDERS, count, fake_file, insert_hours, logical_dump, make_table, make_view, publish, within
 from lakebed.core.errors import VictimsChangedError
-from lakebed.registry.partitions.replace import list_visible_partitions, over_paths, read_number
+from lakebed.registry.journal.changes import last_journal_number
+from lakebed.registry.partitions.replace import list_visible_partitions, over_paths
 from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.queries.listing import list_files, list_partitions
 
@@ -36,7 +37,7 @@ def test_only_the_named_paths_go_and_other_files_keep_their_slice(registry: Regi
     table = make_table(registry)
     old = publish(registry, table, fake_file(1, partition_path=RED), fake_file(2, partition_path=BLUE, rows=7), hours=(0, 1))
 
-    overwrite(registry, table, 3, since=read_number(registry, table.table_id))
+    overwrite(registry, table, 3, since=last_journal_number(registry, table.table_id))
 
     assert live(registry, table) == names_of(2, 3)
     kept = next(row for row in list_partitions(registry, table.table_id) if row.num_rows == 7)
@@ -60,7 +61,7 @@ def test_a_file_of_the_very_number_that_was_seen_goes_and_a_later_one_stays(regi
 def test_a_file_that_went_meanwhile_is_a_conflict_and_nothing_changes(registry: Registry) -> None:
     table = make_table(registry)
     published = publish(registry, table, fake_file(1, partition_path=RED))
-    since = read_number(registry, table.table_id)
+    since = last_journal_number(registry, table.table_id)
     within(registry, lambda tx: retire_by_ids(tx, ORDERS, {published.partition_id}))
     before = logical_dump(registry)
 
@@ -87,7 +88,7 @@ def test_other_instances_and_other_tables_are_left_alone(registry: Registry) -> 
     publish(registry, table, fake_file(4, partition_path=RED), hours=(0, 1), instance="tenant")
     publish(registry, view, fake_file(2, partition_path=RED), hours=(0, 1), instance="tenant")
 
-    overwrite(registry, table, 3, since=read_number(registry, table.table_id))
+    overwrite(registry, table, 3, since=last_journal_number(registry, table.table_id))
 
     assert live(registry, table) == names_of(3, 4)
     assert live(registry, view) == names_of(2)

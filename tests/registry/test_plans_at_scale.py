@@ -193,7 +193,7 @@ CALLS: dict[str, tuple[Callable[[Large], object], int]] = {
         FEW,
     ),
     "view sets": (lambda x: list_view_sets(x.registry), FEW),
-    "figures": (lambda x: metrics.read_figures(x.registry), 1000),
+    "figures": (lambda x: metrics.read_metrics(x.registry), 1000),
 }
 WHOLE = {"figures": {"temporary_files"}}  # the sums of the queue are of all of it
 _slots = iter(range(10_000, 20_000))

@@ -29,7 +29,7 @@ from builders import (
 )
 from lakebed.check import check
 from lakebed.core.errors import ForkedConnectionError, PartitionConflictError, TableExistsError
-from lakebed.core.events import Operation, RegistryTable
+from lakebed.core.events import ChangeKind, RegistryTable
 from lakebed.core.names import TableName
 from lakebed.core.rows import TableFiles
 from lakebed.lake import Lake, connect
@@ -197,7 +197,7 @@ def follow_to_the_end(url: str, _: int) -> list[tuple[int, int, str | None]]:
     with closing(open_registry(url)) as registry, closing(Follower(registry)) as follower:
         end = registry.require_table_id(END)
         for event in follower.follow(threading.Event()):
-            is_file = event.table is RegistryTable.TABLE_FILES and event.operation is Operation.INSERT
+            is_file = event.table is RegistryTable.TABLE_FILES and event.operation is ChangeKind.INSERT
             seen.append((event.table_id, event.sequence, event.data.file_path if is_file and isinstance(event.data, TableFiles) else None))
             if event.table_id == end and is_file:
                 return seen

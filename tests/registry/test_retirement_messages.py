@@ -9,7 +9,7 @@ from retire_calls import fill, left_behind, retire_hours
 
 from builders import fake_file, insert_hours, make_table, publish
 from lakebed import admin
-from lakebed.registry.partitions.retire_many import retire_in_parts
+from lakebed.registry.partitions.retire_many import retire_in_batches
 
 if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
@@ -36,7 +36,7 @@ def test_each_outcome_says_in_a_sentence_whether_the_partition_was_empty(registr
 
     preview = retire_hours(registry, 0, 2, dry_run=True)
     done = retire_hours(registry, 0, 2)
-    late = [o for part in retire_in_parts(registry, listed) for o in part]
+    late = [o for part in retire_in_batches(registry, listed) for o in part]
 
     assert [o.message for o in preview.outcomes] == [
         "would retire 100 rows: 1 files (20,000 bytes) would be deleted after their grace period",

@@ -10,8 +10,8 @@ import pytest
 
 from builders import make_table
 from lakebed.core.errors import TriggersChangedError
-from lakebed.core.events import ROW_TYPES, Operation, RegistryTable
-from lakebed.core.rows import ABRIDGED, list_changing_columns, list_columns
+from lakebed.core.events import ROW_TYPES, ChangeKind, RegistryTable
+from lakebed.core.rows import PARTIAL_IMAGE, list_changing_columns, list_columns
 from lakebed.registry.connect import open_backend
 from lakebed.registry.journal.changes import read_ends
 from lakebed.registry.open import open_registry
@@ -137,12 +137,12 @@ def test_altering_a_registry_table_is_no_event(registry: Registry) -> None:
 def test_every_field_of_the_row_type_is_in_the_images_in_its_order(table: RegistryTable, dialect: Dialect) -> None:
     made, row = triggers(dialect), ROW_TYPES[table]
 
-    images = {operation: _images(made[f"capture_{table}_{operation.lower()}"]) for operation in Operation}
+    images = {operation: _images(made[f"capture_{table}_{operation.lower()}"]) for operation in ChangeKind}
 
     every, changing = [*list_columns(row)], [*list_changing_columns(row)]
-    assert images[Operation.INSERT] == [every]
-    assert images[Operation.UPDATE] == [changing, changing if row in ABRIDGED else every]
-    assert images[Operation.DELETE] == [every]
+    assert images[ChangeKind.INSERT] == [every]
+    assert images[ChangeKind.UPDATE] == [changing, changing if row in PARTIAL_IMAGE else every]
+    assert images[ChangeKind.DELETE] == [every]
 
 
 def _images(ddl: str) -> list[list[str]]:
@@ -157,7 +157,7 @@ def test_the_row_type_and_the_database_have_the_same_columns(table: RegistryTabl
 
 
 def test_every_monitored_table_is_captured_for_every_operation() -> None:
-    wanted = {f"capture_{table}_{operation.lower()}" for table in RegistryTable for operation in Operation}
+    wanted = {f"capture_{table}_{operation.lower()}" for table in RegistryTable for operation in ChangeKind}
     wanted |= {f"frozen_{table}" for table in RegistryTable}
 
     assert set(triggers("sqlite")) == set(triggers("postgresql")) == wanted

@@ -59,7 +59,7 @@ class AfterIntent(Steps):
 
     def reach(self, what: str) -> None:
         self.done.append(what)
-        if what == "committed" and "together" in self.done and "acted" not in self.done:
+        if what == "committed" and "batch" in self.done and "acted" not in self.done:
             self.done.append("acted")
             self.act(what)
 

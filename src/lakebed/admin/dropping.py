@@ -11,7 +11,7 @@ from lakebed.core.errors import InvalidValueError, TooManyPartitionsError
 from lakebed.core.names import TableName
 from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
 from lakebed.registry.partitions.retire import DEFAULT_GRACE_US
-from lakebed.registry.partitions.retire_many import RETIRED, retire_in_parts
+from lakebed.registry.partitions.retire_many import RETIRED, retire_in_batches
 from lakebed.registry.queries.listing import list_partitions
 from lakebed.registry.table_cache import missing_table
 from lakebed.registry.tables.lake_tables import drop_table as hide_table
@@ -127,7 +127,7 @@ def _retire_all(
         done = _sum(TableName.parse(planned.table), planned.table_id, find_retired(outcomes), dry_run=False)
         run.finish(tx, result=_totals(done))
 
-    for part in retire_in_parts(registry, rows, reason="dropped", grace_us=grace_us, begin=run.begin, finish=finish):
+    for part in retire_in_batches(registry, rows, reason="dropped", grace_us=grace_us, begin=run.begin, finish=finish):
         yield find_retired(part)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import FileMissingError, LakebedError
-from lakebed.core.events import Operation
+from lakebed.core.events import ChangeKind
 from lakebed.core.results import Rows
 from lakebed.core.rows import TableFiles
 from lakebed.core.times import from_micros, show
@@ -196,13 +196,13 @@ def _slice(known: KnownFile) -> str:
     return f"partition {known.partition_id}, {known.instance} [{show(known.begin)}, {show(known.end)})"
 
 
-def _tell_change(operation: Operation, after: TableFiles, before: TableFiles | None) -> tuple[str, str]:
+def _tell_change(operation: ChangeKind, after: TableFiles, before: TableFiles | None) -> tuple[str, str]:
     match operation:
-        case Operation.INSERT:
+        case ChangeKind.INSERT:
             return "registered", f"{after.row_count} rows, {after.file_size} bytes"
-        case Operation.DELETE:
+        case ChangeKind.DELETE:
             return "deleted", "file row, footer and statistics went with the object"
-        case Operation.UPDATE:
+        case ChangeKind.UPDATE:
             return _tell_update(after, before)
 
 

@@ -17,7 +17,7 @@ from lakebed.core.tables.view_sets import read_age
 from lakebed.core.times import MICROSECOND, MIN_MICROS, Time, TimeRange, show, to_micros
 from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
 from lakebed.registry.maintenance.runs import add_run, finish_run
-from lakebed.registry.partitions.retire import DEFAULT_GRACE_US, Victims, require_by_key, retire_victims
+from lakebed.registry.partitions.retire import DEFAULT_GRACE_US, PartitionsToRetire, require_by_key, retire_loaded
 from lakebed.registry.partitions.retire_many import (
     ALREADY_RETIRED,
     COMPATIBLE,
@@ -32,7 +32,7 @@ from lakebed.registry.partitions.retire_many import (
     find_file_partition,
     outcome_of,
     retire_at_once,
-    retire_in_parts,
+    retire_in_batches,
 )
 from lakebed.registry.queries.listing import PartitionFilter, find_existing_range, find_partitions, list_incompatible
 from lakebed.registry.tables.lake_tables import require_table
@@ -138,7 +138,7 @@ def retire_partition_by_metadata(
         found = require_by_key(tx, locked, instance=instance, insert_range=wanted, schema_hash=schema_hash)
         (row,) = find_partitions(tx, PartitionFilter(ids=[found]))
         run_id = add_run(tx, "retire_partition_by_metadata", actor=find_actor(actor), plan=plan, table_id=locked.table_id)
-        retire_victims(tx, locked, Victims(partition_ids=(found,)), reason="retired", grace_us=grace_us)
+        retire_loaded(tx, locked, PartitionsToRetire(partition_ids=(found,)), reason="retired", grace_us=grace_us)
         done = Retirement(outcomes=Rows(RetireOutcome, [outcome_of(row, RETIRED)]), run_id=run_id)
         finish_run(tx, run_id, state="done", result=done.totals())
         return done
@@ -335,7 +335,7 @@ def _carry_out(registry: Registry, rows: Sequence[Listed], task: _Task, options:
                 registry, rows, check=task.check, reason=task.reason, grace_us=grace_us, begin=run.begin, finish=finish
             )  # fmt: skip
         else:
-            for part in retire_in_parts(
+            for part in retire_in_batches(
                 registry, rows, check=task.check, reason=task.reason, grace_us=grace_us, begin=run.begin, finish=finish
             ):  # fmt: skip
                 done += part

@@ -16,13 +16,14 @@ from lakebed.parquet.capture import capture
 from lakebed.registry.maintenance.runs import add_run, finish_run, require_allowed
 from lakebed.registry.partitions.publish import Replacement, first_answer, publish_replacements
 from lakebed.registry.partitions.replace import list_visible_partitions
-from lakebed.registry.partitions.retire import load_victims
+from lakebed.registry.partitions.retire import load_partitions_to_retire
 from lakebed.registry.queries.plans import AtGroup
 from lakebed.registry.queries.time_travel import go_back
+from lakebed.registry.schema.predicates import VISIBLE
 from lakebed.registry.snapshots.history import has_instances
 from lakebed.registry.tables.evolve import plan_evolution, require_serving
 from lakebed.registry.tables.groups import list_files_at_group
-from lakebed.registry.tables.lake_tables import READABLE, list_versions, require_table
+from lakebed.registry.tables.lake_tables import list_versions, require_table
 from lakebed.registry.tables.view_sets import list_all_definitions, version_of
 from lakebed.staging.register import open_writing, partition_of, wanted_of
 from lakebed.staging.write import naming_recovery
@@ -99,7 +100,7 @@ def _plan(registry: Registry, table: LakeTable, snapshot_id: int) -> _Plan:
         group, then = _require_snapshot(reader, table, snapshot_id)
         files = tuple(list_files_at_group(reader, table.table_id, group))
         versions = list_versions(reader, table.table_id)
-        history = [Schema.from_json(version.schema) for version in versions if version.standing in READABLE]
+        history = [Schema.from_json(version.schema) for version in versions if version.standing in VISIBLE]
         schema = _restore(table, then, history, snapshot_id)
         broken = list_broken_views(reader, table, schema)
     restored, evolve = plan_evolution(table, schema, versions=versions) if schema != table.schema else (table, _keep(table))
@@ -159,10 +160,10 @@ def _publish(registry: Registry, plan: _Plan, writing: Writing, partitions: Sequ
     def body(tx: Transaction) -> Published:
         plan.evolve(tx)
         table = tx.require(name)
-        load_victims(tx, table, plan.replacing, exactly=True)
+        load_partitions_to_retire(tx, table, plan.replacing, exactly=True)
         placed = []
         for partition in partitions:
-            slot = tx.draw_slot(table)
+            slot = tx.allocate_slot(table)
             placed.append(Replacement(partition=replace(partition, insert_range=TimeRange(begin=slot, end=slot + 1))))
         published = publish_replacements(tx, placed, operation, reason="replaced", replacing=plan.replacing)
         asked = {"table": str(name), "snapshot_id": result.snapshot_id, "files": result.files}

@@ -27,7 +27,8 @@ from lakebed.core.tables.view_sets import find_definition
 from lakebed.core.tables.windows import find_runs, span
 from lakebed.core.times import from_micros
 from lakebed.registry.queries.small_files import list_updated
-from lakebed.registry.tables.lake_tables import READABLE, list_versions
+from lakebed.registry.schema.predicates import VISIBLE
+from lakebed.registry.tables.lake_tables import list_versions
 from lakebed.registry.tables.names import resolve_name
 from lakebed.registry.tables.view_sets import list_instances, list_live_files, list_pieces, merge_window, require_lake_table, version_of
 
@@ -197,7 +198,7 @@ def read_runs(reader: Reader, name: TableName, *, instance: str | None, window_u
     files: Files = defaultdict(list)
     for file in list_live_files(reader, [piece.partition_id for _, run in runs for piece in run if piece.num_rows]):
         files[file.partition_id].append(file)
-    versions = {v.schema_hash: version_of(table, v) for v in list_versions(reader, table.table_id) if v.standing in READABLE}
+    versions = {v.schema_hash: version_of(table, v) for v in list_versions(reader, table.table_id) if v.standing in VISIBLE}
     return FoundRuns(table=table, versions=versions, runs=runs, files=files)
 
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, assert_never
 
 from lakebed.compaction import CompactionOptions, CompactionResult, Control, Engines, LocalEngine, compact
 from lakebed.core.errors import InvalidValueError, LakebedError, UnavailableError
-from lakebed.core.events import SUBSCRIPTIONS, Component, Operation
+from lakebed.core.events import SUBSCRIPTIONS, ChangeKind, Component
 from lakebed.core.names import TableName
 from lakebed.core.rows import TableFiles, TableStats
 from lakebed.core.tables.compaction import TARGET_BYTES, Reason
+from lakebed.registry.journal.changes import last_journal_number
 from lakebed.registry.processes import make_owner
 from lakebed.registry.queries.small_files import count_small_files, find_name, has_json
-from lakebed.registry.tables.groups import read_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,12 +151,12 @@ class Compactor:
     def on_event(self, event: Event[TableFiles | TableStats]) -> None:
         with self._changed:
             match event.data:
-                case TableStats() if event.operation is Operation.DELETE:
+                case TableStats() if event.operation is ChangeKind.DELETE:
                     self._backlog.clear(event.table_id, event.data.partition_path)
                 case TableStats(partition_path=path, small_file_count=count):
                     self._backlog.count(event.table_id, path, count)
                 case TableFiles(retired_seq=None, file_type="json") if (
-                    event.operation is Operation.INSERT and self._engines.spark is not None
+                    event.operation is ChangeKind.INSERT and self._engines.spark is not None
                 ):
                     self._backlog.mark(event.table_id)
                 case TableFiles():
@@ -167,7 +167,7 @@ class Compactor:
 
     def on_refresh(self, table_id: int) -> int:
         with self._registry.read() as reader:
-            mark, counts, json = read_mark(reader, table_id), count_small_files(reader, table_id), has_json(reader, table_id)
+            mark, counts, json = last_journal_number(reader, table_id), count_small_files(reader, table_id), has_json(reader, table_id)
         with self._changed:
             self._backlog.forget(table_id)
             for path, count in counts.items():

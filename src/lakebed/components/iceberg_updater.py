@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from lakebed.core.events import SUBSCRIPTIONS, Component
 from lakebed.core.rows import TableFiles, TableMetadata
-from lakebed.registry.tables.groups import read_mark
+from lakebed.registry.journal.changes import last_journal_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ class IcebergUpdater:
 
     def on_refresh(self, table_id: int) -> int:
         """The mark is read first: what comes behind it is delivered again, and changes nothing."""
-        mark = read_mark(self._registry, table_id)
+        mark = last_journal_number(self._registry, table_id)
         self._timed(self._committer.refresh, table_id)
         return mark
 

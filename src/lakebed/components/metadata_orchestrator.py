@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, assert_never
 
 from lakebed.core.events import SUBSCRIPTIONS, Component
 from lakebed.core.rows import TableMetadata, Tables
+from lakebed.registry.journal.changes import last_journal_number
 from lakebed.registry.snapshots.foreign import require_not_stopped
 from lakebed.registry.snapshots.waiting import find_committed, timed_out
-from lakebed.registry.tables.groups import read_mark
 from lakebed.registry.tables.lake_tables import find_row
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class MetadataOrchestrator:
 
     def on_refresh(self, table_id: int) -> int:
         with self._registry.read() as reader:
-            mark, row = read_mark(reader, table_id), find_row(reader, table_id)
+            mark, row = last_journal_number(reader, table_id), find_row(reader, table_id)
         if row is not None:
             self._remember(row)
         return mark

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
-from lakebed.core.events import SUBSCRIPTIONS, Component, Operation
+from lakebed.core.events import SUBSCRIPTIONS, ChangeKind, Component
 from lakebed.core.rows import TableFiles, TableMetadata, TableSnapshots
 from lakebed.core.tables.snapshots import (
     KeptSnapshot,
@@ -23,10 +23,11 @@ from lakebed.core.tables.snapshots import (
     plan_expiry,
 )
 from lakebed.core.times import to_micros
+from lakebed.registry.journal.changes import last_journal_number
 from lakebed.registry.snapshots.foreign import FOREIGN, read_refs
 from lakebed.registry.snapshots.history import list_snapshots
 from lakebed.registry.snapshots.requests import read_properties, request_expiry
-from lakebed.registry.tables.groups import read_mark, read_pending, seal_table
+from lakebed.registry.tables.groups import read_pending, seal_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +75,7 @@ class Snapshotter:
     def on_refresh(self, table_id: int) -> int:
         """Policy, pending files and kept snapshots as one snapshot of the registry has them; what is due is sealed at once."""
         with self._registry.read() as reader:
-            mark = read_mark(reader, table_id)
+            mark = last_journal_number(reader, table_id)
             properties = read_properties(reader, table_id)
             pending = read_pending(reader, table_id)
             kept = list_snapshots(reader, table_id)
@@ -154,10 +155,10 @@ def _configure(state: _Table, properties: str) -> None:
     state.wishes = parse_wishes(properties)
 
 
-def _count(state: _Table, operation: Operation, file: TableFiles, before: TableFiles | None, *, sequence: int) -> None:
+def _count(state: _Table, operation: ChangeKind, file: TableFiles, before: TableFiles | None, *, sequence: int) -> None:
     if file.file_type != "parquet" or sequence <= state.sealed_upto:
         return
-    is_pending = operation is not Operation.DELETE and _waits(file)
+    is_pending = operation is not ChangeKind.DELETE and _waits(file)
     was_pending = before is not None and _waits(before)
     if is_pending and not was_pending:
         since = state.pending.since if state.pending.files else to_micros(file.created_at)
@@ -180,8 +181,8 @@ def _plus(pending: Pending, file: TableFiles, *, sign: int, since: int) -> Pendi
     )
 
 
-def _remember(state: _Table, operation: Operation, snapshot: TableSnapshots) -> None:
-    if operation is Operation.DELETE or snapshot.expired_at is not None:
+def _remember(state: _Table, operation: ChangeKind, snapshot: TableSnapshots) -> None:
+    if operation is ChangeKind.DELETE or snapshot.expired_at is not None:
         state.snapshots.pop(snapshot.snapshot_id, None)
     else:
         state.snapshots[snapshot.snapshot_id] = _kept(snapshot)

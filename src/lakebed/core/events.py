@@ -15,7 +15,7 @@ RowT = TypeVar("RowT", bound=Row, covariant=True)  # noqa: PLC0105 - one name fo
 HandledT = TypeVar("HandledT", bound=Row, contravariant=True)  # noqa: PLC0105 - as above, of subscribers
 
 
-class Operation(StrEnum):
+class ChangeKind(StrEnum):
     """Stored: never rename."""
 
     INSERT = "INSERT"
@@ -64,7 +64,7 @@ class Event(Generic[RowT]):
     """One committed change of one registry row, in the order of its lake table."""
 
     table: RegistryTable
-    operation: Operation
+    operation: ChangeKind
     data: RowT  # the row after the change; before it, for a DELETE
     before: RowT | None
     table_id: int

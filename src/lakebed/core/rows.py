@@ -1,8 +1,8 @@
 """The rows of the five monitored registry tables, exactly as the database holds them.
 
 The journal's triggers are generated from these classes, so a column added here appears in the
-next event after its migration. Columns not marked `CHANGES` never change once a row exists: the
-database refuses it, and an UPDATE's before-image carries only the others; of `ABRIDGED` rows the after-image too.
+next event after its migration. Columns not marked `MUTABLE` never change once a row exists: the
+database refuses it, and an UPDATE's before-image carries only the others; of `PARTIAL_IMAGE` rows the after-image too.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
-CHANGES = {"changes": True}  # marks a column that an UPDATE may change
+MUTABLE = {"changes": True}  # marks a column that an UPDATE may change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
     id: int
     database: str
-    name: str = field(metadata=CHANGES)
+    name: str = field(metadata=MUTABLE)
     kind: str
     event_time_field: int | None
-    row_count: int = field(metadata=CHANGES)
-    file_count: int = field(metadata=CHANGES)
-    total_size: int = field(metadata=CHANGES)
-    last_modified: datetime = field(metadata=CHANGES)
-    last_group: int = field(metadata=CHANGES)
-    committed_group: int = field(metadata=CHANGES)
-    current_snapshot_id: int | None = field(metadata=CHANGES)
-    state: str = field(metadata=CHANGES)
+    row_count: int = field(metadata=MUTABLE)
+    file_count: int = field(metadata=MUTABLE)
+    total_size: int = field(metadata=MUTABLE)
+    last_modified: datetime = field(metadata=MUTABLE)
+    last_group: int = field(metadata=MUTABLE)
+    committed_group: int = field(metadata=MUTABLE)
+    current_snapshot_id: int | None = field(metadata=MUTABLE)
+    state: str = field(metadata=MUTABLE)
     created_at: datetime
-    dropped_at: datetime | None = field(metadata=CHANGES)
+    dropped_at: datetime | None = field(metadata=MUTABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,24 +43,24 @@ class TableMetadata:
     schema_version: int
     schema: bytes
     schema_hash: str
-    standing: str = field(metadata=CHANGES)
+    standing: str = field(metadata=MUTABLE)
     storage_engine: str
-    engine_config: str = field(metadata=CHANGES)
+    engine_config: str = field(metadata=MUTABLE)
     format: str
-    compression: str = field(metadata=CHANGES)
+    compression: str = field(metadata=MUTABLE)
     partition_by: str
-    sort_by: str = field(metadata=CHANGES)
-    properties: str = field(metadata=CHANGES)
-    last_modified: datetime = field(metadata=CHANGES)
+    sort_by: str = field(metadata=MUTABLE)
+    properties: str = field(metadata=MUTABLE)
+    last_modified: datetime = field(metadata=MUTABLE)
     created_at: datetime
-    updated_at: datetime = field(metadata=CHANGES)
+    updated_at: datetime = field(metadata=MUTABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFiles:
     id: int
     table_id: int
-    partition_id: int = field(metadata=CHANGES)
+    partition_id: int = field(metadata=MUTABLE)
     file_name: str
     file_path: str
     file_size: int
@@ -72,11 +72,11 @@ class TableFiles:
     is_compressed: bool
     schema_hash: str
     added_seq: int
-    retired_seq: int | None = field(metadata=CHANGES)
-    added_group: int | None = field(metadata=CHANGES)
-    removed_group: int | None = field(metadata=CHANGES)
+    retired_seq: int | None = field(metadata=MUTABLE)
+    added_group: int | None = field(metadata=MUTABLE)
+    removed_group: int | None = field(metadata=MUTABLE)
     created_at: datetime
-    modified_at: datetime = field(metadata=CHANGES)
+    modified_at: datetime = field(metadata=MUTABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +84,13 @@ class TableStats:
     id: int
     table_id: int
     partition_path: str
-    row_count: int = field(metadata=CHANGES)
-    file_count: int = field(metadata=CHANGES)
-    small_file_count: int = field(metadata=CHANGES)
-    total_size: int = field(metadata=CHANGES)
-    last_modified: datetime = field(metadata=CHANGES)
+    row_count: int = field(metadata=MUTABLE)
+    file_count: int = field(metadata=MUTABLE)
+    small_file_count: int = field(metadata=MUTABLE)
+    total_size: int = field(metadata=MUTABLE)
+    last_modified: datetime = field(metadata=MUTABLE)
     created_at: datetime
-    updated_at: datetime = field(metadata=CHANGES)
+    updated_at: datetime = field(metadata=MUTABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,13 +108,13 @@ class TableSnapshots:
     schema_id: int
     operation: str
     trigger: str
-    expired_at: datetime | None = field(metadata=CHANGES)
+    expired_at: datetime | None = field(metadata=MUTABLE)
 
 
 Row = Tables | TableMetadata | TableFiles | TableStats | TableSnapshots
 
 # These change by the thousand. Whoever reads such an UPDATE takes the rest from the row or, once it is gone, from the image of its deletion.
-ABRIDGED: frozenset[type[Row]] = frozenset({TableFiles})
+PARTIAL_IMAGE: frozenset[type[Row]] = frozenset({TableFiles})
 
 
 def list_columns(row: type[Row]) -> tuple[str, ...]:

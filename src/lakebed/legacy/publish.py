@@ -10,7 +10,7 @@ from lakebed.core import fingerprints
 from lakebed.core.partitions import NewPartition
 from lakebed.registry.files.adoption import import_operation, require_not_imported
 from lakebed.registry.files.left_out import drop_records
-from lakebed.registry.files.operations import register_parts
+from lakebed.registry.files.operations import register_statements
 from lakebed.registry.partitions.publish import publish
 from lakebed.registry.snapshots.pressure import wait_for_room
 from lakebed.staging.register import open_writing
@@ -63,7 +63,7 @@ def _publish(registry: Registry, table: LakeTable, schema_hash: str, ready: Sequ
         drop_records(tx, [one.file.path for one in ready if one.file is not None])
         done = [publish(tx, _partition(table, schema_hash, one), own) for one, own in zip(ready, operations, strict=True)]
         if writing is not None:
-            register_parts(tx, locked, writing.operation, result=done[0].to_json())
+            register_statements(tx, locked, writing.operation, result=done[0].to_json())
         return done[0]
 
     # all of them or none: the fate of one is everyone's

@@ -14,7 +14,7 @@ from lakebed.check.report import Severity
 from lakebed.core.errors import LakebedError
 from lakebed.core.tasks import Task
 from lakebed.monitoring import declarations as d
-from lakebed.registry.queries.metrics import read_figures
+from lakebed.registry.queries.metrics import read_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakebed.maintenance.runner import Runner
     from lakebed.maintenance.threads import RepeatingThread
     from lakebed.monitoring.declarations import Metric
-    from lakebed.registry.queries.metrics import LakeFigures
+    from lakebed.registry.queries.metrics import LakeMetrics
     from lakebed.registry.registry import Registry
 
 _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -61,7 +61,7 @@ class Metrics:
         self._orphans: int | None = None
         self._reading = threading.Lock()
         self._read_at = float("-inf")
-        self._figures: LakeFigures | None = None
+        self._figures: LakeMetrics | None = None
 
     def note_commit(self, seconds: float) -> None:
         self._commits.observe(seconds)
@@ -123,12 +123,12 @@ class Metrics:
         ):  # fmt: skip
             yield _family(metric, [((), value)])
 
-    def _read(self) -> LakeFigures | None:
+    def _read(self) -> LakeMetrics | None:
         """None when the registry does not answer."""
         with self._reading:
             if self._figures is None or time.monotonic() - self._read_at >= _FRESH_S:
                 try:
-                    self._figures = read_figures(self._registry)
+                    self._figures = read_metrics(self._registry)
                 except LakebedError:
                     self._figures = None
                 self._read_at = time.monotonic()

@@ -21,7 +21,7 @@ from lakebed.registry.backends.protocol import CommitUnknownError
 from lakebed.registry.open_writes import Attempts, Heartbeat
 from lakebed.registry.pool import ConnectionPool
 from lakebed.registry.table_cache import TableCache, missing_table
-from lakebed.registry.transaction import Proof, Reader, Transaction
+from lakebed.registry.transaction import CommitProof, Reader, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -243,11 +243,11 @@ class Registry:
             raise TableNotFoundError(f"with id {min(missing)}")
         return Transaction(connection, heads, now=now, cache=self.tables, host=host)
 
-    def _settle(self, ids: list[int], op_id: str | None, proof: Proof | None, *, cause: BaseException) -> None:
+    def _settle(self, ids: list[int], op_id: str | None, proof: CommitProof | None, *, cause: BaseException) -> None:
         """Return when the transaction in doubt did commit; raise what is known otherwise."""
         self._pool.drop_idle(cause)
         if op_id is not None:
-            what, asked = f"operation {op_id}", Proof(run_id=0, sql=_REGISTERED, params={"op_id": op_id})
+            what, asked = f"operation {op_id}", CommitProof(run_id=0, sql=_REGISTERED, params={"op_id": op_id})
         elif proof is not None:
             what, asked = f"run {proof.run_id}", proof
         else:
@@ -261,7 +261,7 @@ class Registry:
             message = f"the connection was lost before {what} was committed; nothing was changed: retry"
             raise RegistryUnavailableError(message) from cause
 
-    def _ask(self, ids: list[int], proof: Proof) -> bool:
+    def _ask(self, ids: list[int], proof: CommitProof) -> bool:
         """Once the transaction in doubt has ended: its lock on the tables, and its row in `runs`, are waited for."""
         with self._pool.checked_out(lambda connection: self.backend.begin_write(connection, ids)) as (connection, _):
             try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.core.errors import ClockRegressedError, ClockSkewedError, ReadExpiredError
 from lakebed.core.names import TableName
 from lakebed.core.times import MAX_MICROS, from_micros
-from lakebed.registry.backends.statements import Run
+from lakebed.registry.backends.statements import Execute
 from lakebed.registry.ids import ID_BITS
 from lakebed.registry.table_cache import TableCache, missing_table
 
@@ -69,18 +69,18 @@ class LockedTable:
         return TableName(self.head.database, self.head.name)
 
     @property
-    def stamp(self) -> int:
+    def journal_number(self) -> int:
         """The journal number of this transaction's first change: all its files carry it, so no `as_of` can split them."""
         return self.head.last_seq + 1
 
-    def take_drawn(self) -> Run | None:
+    def save_allocated(self) -> Execute | None:
         """The statement that saves what was drawn since the last time; None when nothing was."""
         if (self.last_slot, self.last_id) == self.saved:
             return None
         self.saved = (self.last_slot, self.last_id)
-        return Run(_SAVE_SEQ, {"table_id": self.table_id, "last_slot": self.last_slot, "last_id": self.last_id})
+        return Execute(_SAVE_SEQ, {"table_id": self.table_id, "last_slot": self.last_slot, "last_id": self.last_id})
 
-    def draw_id(self, count: int = 1) -> int:
+    def allocate_id(self, count: int = 1) -> int:
         """The first of `count` fresh row ids."""
         first = self.last_id + 1
         self.last_id += count
@@ -88,7 +88,7 @@ class LockedTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
+class CommitProof:
     """A query that finds something if and only if the transaction was committed, by its row in `runs`."""
 
     run_id: int
@@ -106,11 +106,11 @@ class Transaction:
         self._host = host  # its clock before and after the database was asked for its own; None where there is one clock only
         self.tables = {head.table_id: LockedTable(head) for head in heads}
         self.created: set[int] = set()
-        self.proof: Proof | None = None
+        self.proof: CommitProof | None = None
         self.after_commit: list[Callable[[], None]] = []
         self.query, self.run, self.send, self.insert = connection.query, connection.run, connection.send, connection.insert
         self.query_locked, self.lock_key = connection.query_locked, connection.lock_key
-        self.run_many, self.together = connection.run_many, connection.together
+        self.run_many, self.execute_batch = connection.run_many, connection.execute_batch
         self.indexed_fields = cache.indexed_fields
 
     @property
@@ -142,11 +142,11 @@ class Transaction:
             raise ClockRegressedError(str(table.name), slot=from_micros(min(slot, MAX_MICROS)), now=from_micros(self.now))
         return slot
 
-    def draw_slot(self, table: LockedTable) -> int:
+    def allocate_slot(self, table: LockedTable) -> int:
         table.last_slot = self.next_slot(table)
         return table.last_slot
 
-    def touch(self, table: LockedTable) -> int:
+    def modified_at(self, table: LockedTable) -> int:
         """The instant of this change: later than the table's last one, the same in every row that changes with it."""
         if table.last_modified == table.head.last_modified:
             table.last_modified = max(self.now, table.head.last_modified + 1)
@@ -155,5 +155,5 @@ class Transaction:
     def flush(self) -> None:
         """Save what was drawn; the last statements of the transaction."""
         for table in self.tables.values():
-            if (part := table.take_drawn()) is not None:
+            if (part := table.save_allocated()) is not None:
                 self.send(part.sql, part.params)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lakebed.astha.options import AsthaOptions, Time
     from lakebed.core.events import Component, Event, Subscriber
     from lakebed.core.rows import Row
-    from lakebed.registry.journal.cursors import Drop, LaneKey, Saved, Standing
+    from lakebed.registry.journal.cursors import LaneKey, LaneStates, Saved, Undelivered
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Delivery:
         self.changed = threading.Condition(self.lock)
         self._ends: dict[int, int] = {}
         self._dirty: set[Lane] = set()
-        self._drops: list[Drop] = []
+        self._drops: list[Undelivered] = []
         self._healed: list[LaneKey] = []
         self.active_until = math.inf
         self.stopped = False
@@ -68,7 +68,7 @@ class Delivery:
 
     # -- what there is to do ------------------------------------------------------------------
 
-    def open(self, standing: Standing) -> None:
+    def open(self, standing: LaneStates) -> None:
         """Lanes from the saved cursors; one that never started, or lost something, refreshes first."""
         with self.lock:
             for table_id in standing.ends:
@@ -348,7 +348,7 @@ class Delivery:
 
     # -- with the lock held -------------------------------------------------------------------
 
-    def _add_lane(self, component: Component, table_id: int, standing: Standing | None = None) -> Lane:
+    def _add_lane(self, component: Component, table_id: int, standing: LaneStates | None = None) -> Lane:
         cursor = standing.cursors.get((component, table_id)) if standing else None
         parked = standing.parked.get((component, table_id)) if standing else None
         lane = Lane(component=component, table_id=table_id, retry=self.options.retry, needs_refresh=True)

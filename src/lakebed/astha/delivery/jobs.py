@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.astha.delivery.lanes import Lane, describe
 
 if TYPE_CHECKING:
-    from lakebed.registry.journal.cursors import Drop, LaneKey, Position
+    from lakebed.registry.journal.cursors import LaneKey, Position, Undelivered
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Batch:
     """What is to be saved."""
 
     positions: tuple[Position, ...]
-    drops: tuple[Drop, ...]
+    drops: tuple[Undelivered, ...]
     healed: tuple[LaneKey, ...]
 
     def __bool__(self) -> bool:
@@ -49,7 +49,7 @@ def facts_of(lane: Lane) -> dict[str, Any]:
     return {"component": lane.component.value, "table": lane.table_id, "sequence": lane.position}
 
 
-def log_failure(lane: Lane, error: BaseException, drop: Drop | None) -> None:
+def log_failure(lane: Lane, error: BaseException, drop: Undelivered | None) -> None:
     facts = {**facts_of(lane), "calls": lane.calls, "error": describe(error)}
     if drop is None:
         logger.info("a call failed and will be made again", extra={"action": "retry", **facts})

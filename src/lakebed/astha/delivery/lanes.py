@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakebed.astha.retry import Again, RetryPolicy
-from lakebed.registry.journal.cursors import Drop, Position
+from lakebed.registry.journal.cursors import Position, Undelivered
 
 if TYPE_CHECKING:
     from lakebed.core.events import Component
@@ -91,7 +91,7 @@ class Lane:
             self.parked = False
             self._restart()
 
-    def failed(self, error: BaseException, *, now: float, draw: float) -> Drop | None:
+    def failed(self, error: BaseException, *, now: float, draw: float) -> Undelivered | None:
         """Wait and try again; or, with the dead letter returned, refresh; or, when that was the refresh, park."""
         with self._lock:
             self.calls += 1
@@ -122,9 +122,9 @@ class Lane:
         self.floor = max(self.floor, beyond)
         self.needs_refresh, self.calls, self.due = True, 0, 0.0
 
-    def _drop(self, error: BaseException) -> Drop:
+    def _drop(self, error: BaseException) -> Undelivered:
         refreshing = self.needs_refresh
-        drop = Drop(
+        drop = Undelivered(
             component=self.component,
             table_id=self.table_id,
             seq=self.position if refreshing else self.position + 1,

@@ -7,7 +7,16 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from lakebed.check.scan import Pass, Rule
-from lakebed.core.rows import ABRIDGED, TableFiles, TableMetadata, Tables, TableSnapshots, TableStats, list_changing_columns, list_columns
+from lakebed.core.rows import (
+    PARTIAL_IMAGE,
+    TableFiles,
+    TableMetadata,
+    Tables,
+    TableSnapshots,
+    TableStats,
+    list_changing_columns,
+    list_columns,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,7 +147,7 @@ def _has_images(operation: str, kind: type[rows.Row], old: _Digests | None, new:
         case ("INSERT", None, (frozen, _)) | ("DELETE", (frozen, _), None):
             return bool(frozen)
         case "UPDATE", (_, _), (frozen, _):
-            return bool(frozen) or kind in ABRIDGED
+            return bool(frozen) or kind in PARTIAL_IMAGE
         case _:
             return False
 

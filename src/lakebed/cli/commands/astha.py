@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lakebed.core.events import Component, Event
     from lakebed.core.rows import Row
     from lakebed.lake import Lake
-    from lakebed.registry.journal.cursors import Standing
+    from lakebed.registry.journal.cursors import LaneStates
 
 astha = typer.Typer(help="Delivery of changes to the components.", no_args_is_help=True)
 
@@ -71,7 +71,7 @@ def status(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, as_json: As
     print_table(_LANES, lanes, empty="no component has looked at a table yet")
 
 
-def _say_why(component: Component, table_id: int, standing: Standing, stops: Mapping[int, LakebedError]) -> str:
+def _say_why(component: Component, table_id: int, standing: LaneStates, stops: Mapping[int, LakebedError]) -> str:
     """Why a lane waits for a person; empty where it does not."""
     if component == "iceberg_updater" and table_id in stops:
         return f"{stops[table_id].code}: {stops[table_id]}"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakebed.core.names import TableName
     from lakebed.pipeline.context import Context
     from lakebed.pipeline.read.strict import Proof
-    from lakebed.registry.partitions.replace import Holder
+    from lakebed.registry.partitions.replace import LivePartition
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.tables.view_sets import LiveFile
     from lakebed.registry.transaction import Reader
@@ -46,7 +46,7 @@ _UNSTEADY_NODES = (
 class Touched:
     """One partition that loses rows: whole files, and matching rows of others; the rest of its files stays as it is."""
 
-    holder: Holder
+    holder: LivePartition
     dropped: tuple[LiveFile, ...]
     rewritten: tuple[LiveFile, ...]
     kept: tuple[LiveFile, ...]
@@ -85,7 +85,7 @@ class DeletePlan:
 class _Candidates:
     table: LakeTable
     versions: Mapping[str, LakeTable]
-    holders: Sequence[Holder]
+    holders: Sequence[LivePartition]
     files: Sequence[LiveFile]  # every live file of the holders
     suspected: frozenset[str]
     proven: frozenset[str]
@@ -166,7 +166,7 @@ def _require_known(matched: Mapping[str, int], files: Sequence[LiveFile]) -> Non
             )
 
 
-def _judge(holder: Holder, files: Sequence[LiveFile], matched: Mapping[str, int]) -> Touched | None:
+def _judge(holder: LivePartition, files: Sequence[LiveFile], matched: Mapping[str, int]) -> Touched | None:
     """What becomes of the files of one partition; None where no row goes."""
     kept = tuple(file for file in files if not matched.get(file.path))
     dropped = tuple(file for file in files if matched.get(file.path) == file.row_count)

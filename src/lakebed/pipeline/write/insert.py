@@ -19,8 +19,9 @@ from lakebed.pipeline.spark.errors import spark_translated
 from lakebed.pipeline.write.files import new_partition, staging, write_frame
 from lakebed.registry.backends.constraints import ConstraintRefusedError
 from lakebed.registry.files.batches import Batch, adopt_query, find_registered
+from lakebed.registry.journal.changes import last_journal_number
 from lakebed.registry.partitions.publish import Published, publish_partition
-from lakebed.registry.partitions.replace import list_visible_partitions, over_paths, read_number
+from lakebed.registry.partitions.replace import list_visible_partitions, over_paths
 from lakebed.registry.tables.evolve import plan_evolution
 from lakebed.registry.tables.lake_tables import list_versions, require_table
 from lakebed.registry.tables.names import resolve_name
@@ -75,7 +76,7 @@ def _insert(
 ) -> InsertResult:
     table, guard = _evolved(context.registry, table, df) if evolve else (table, None)
     replacing = list_visible_partitions(context.registry, table.table_id, instance=instance) if mode == "overwrite" else frozenset()
-    since = read_number(context.registry, table.table_id) if mode == "overwrite_partitions" else 0
+    since = last_journal_number(context.registry, table.table_id) if mode == "overwrite_partitions" else 0
     try:
         with staging(context, table, mode=mode, batch=batch, began=began) as work:
             captured = write_frame(context, work, table, df)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from lakebed.registry.backends.protocol import SystemTables
-    from lakebed.registry.backends.statements import Part, Value
+    from lakebed.registry.backends.statements import Statement, Value
 
 _MIGRATE_LOCK = 7_521_904  # never change: other versions of this program take it too
 _HEADS = f"SELECT {HEAD_COLUMNS} FROM table_seq s JOIN tables t ON t.id = s.table_id WHERE s.table_id = ANY(%(ids)s) ORDER BY s.table_id FOR UPDATE"
@@ -80,7 +80,7 @@ class PostgresConnection:
                 types = tuple(self._types[table][column] for column in columns)
                 self.raw.execute(insert_arrays(table, columns, types), transpose(rows))
 
-    def together(self, parts: Sequence[Part]) -> None:
+    def execute_batch(self, parts: Sequence[Statement]) -> None:
         sql, values = combine(parts, self._types)
         with self._errors:
             psycopg.RawCursor(self.raw).execute(sql, values)

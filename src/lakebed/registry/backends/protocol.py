@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from lakebed.registry.backends.statements import Dialect, Part, Value
+    from lakebed.registry.backends.statements import Dialect, Statement, Value
 
 Rows = list[tuple[Any, ...]]
 
@@ -32,7 +32,7 @@ class TableHead:
     dropped_at: int | None
     standings: str
 
-    def find_standing(self, schema_hash: str) -> str | None:
+    def find_version_state(self, schema_hash: str) -> str | None:
         """How the table stands to a version of itself; None when it has no such version."""
         _, found, rest = f",{self.standings},".partition(f",{schema_hash}:")
         return rest.partition(",")[0] if found else None
@@ -99,7 +99,7 @@ class Connection(Protocol):
     def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Value]]) -> None:
         """Insert any number of rows, errors as with `send`."""
 
-    def together(self, parts: Sequence[Part]) -> None:
+    def execute_batch(self, parts: Sequence[Statement]) -> None:
         """Independent writes, in no promised order and none seeing another: one round trip where that costs. Errors as with `send`."""
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from lakebed.registry.backends.protocol import SystemTables
-    from lakebed.registry.backends.statements import Part, Value
+    from lakebed.registry.backends.statements import Statement, Value
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class SqliteConnection:
             else:
                 self.raw.executemany(insert_values(table, columns, "sqlite"), rows)
 
-    def together(self, parts: Sequence[Part]) -> None:
+    def execute_batch(self, parts: Sequence[Statement]) -> None:
         for part in parts:
             if isinstance(part, Insert):
                 self.insert(part.table, part.columns, part.rows)

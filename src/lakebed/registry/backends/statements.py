@@ -62,22 +62,22 @@ class Insert:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Execute:
     """One statement with `:name` parameters."""
 
     sql: str
     params: Mapping[str, Any]
 
 
-Part = Insert | Run
+Statement = Insert | Execute
 
 
-def combine(parts: Sequence[Part], types: Mapping[str, Mapping[str, str]]) -> tuple[str, list[Any]]:
+def combine(parts: Sequence[Statement], types: Mapping[str, Mapping[str, str]]) -> tuple[str, list[Any]]:
     """Independent writes as one statement of PostgreSQL: one round trip, one plan, all triggers at its end."""
     shape = tuple((part.table, part.columns, len(part.rows) == 1) if isinstance(part, Insert) else part.sql for part in parts)
     values: list[Any] = []
     for part in parts:
-        if isinstance(part, Run):
+        if isinstance(part, Execute):
             values.extend(part.params[name] for name in _NAMED.findall(_LIST.sub(r"= ANY(:\1)", part.sql)))
         elif len(part.rows) == 1:
             values.extend(part.rows[0])

@@ -106,7 +106,7 @@ def open_operation(registry: Registry, table: TableName, operation: Operation, *
             tx.require_host_in_step()
             if operation.mode is not None:  # of an insert, which draws a slot when it publishes
                 tx.next_slot(locked)
-            tx.together([_row_of(tx, locked, operation, state="writing", result=None, lease_until=tx.now + lease_us)])
+            tx.execute_batch([_row_of(tx, locked, operation, state="writing", result=None, lease_until=tx.now + lease_us)])
     except OutcomeUnknownError as exc:  # an intent makes nothing visible: recovery removes it if it is there
         message = f"the connection was lost while operation {operation.op_id} was opened; nothing was written: retry"
         raise RegistryUnavailableError(message) from exc
@@ -145,7 +145,7 @@ def find_result(tx: Transaction, table: LockedTable, operation: Operation) -> st
     return found.result
 
 
-def register_parts(tx: Transaction, table: LockedTable, operation: Operation, *, result: str) -> list[Insert]:
+def register_statements(tx: Transaction, table: LockedTable, operation: Operation, *, result: str) -> list[Insert]:
     """The first write of every publishing transaction: whoever recovered the operation meanwhile makes it fail here.
 
     Without an intent there is nothing to take over, and the row may travel with the others.

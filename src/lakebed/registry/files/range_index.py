@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lakebed.core.files import ColumnStatistics, NewFile
-    from lakebed.registry.backends.protocol import Queryable
-    from lakebed.registry.backends.statements import Part, Value
-    from lakebed.registry.transaction import LockedTable, Transaction
+    from lakebed.registry.backends.statements import Statement, Value
+    from lakebed.registry.transaction import LockedTable, Reader, Transaction
 
 _COLUMNS = ("id", "scope", "level", "prefix")
 _WORTH_A_RUN = 8  # files per statement, on average, below which one statement with a list is quicker
@@ -41,7 +40,7 @@ CROSS JOIN LATERAL (SELECT r.id FROM file_ranges r WHERE {_IN_BIN} OFFSET 0) AS 
 }
 
 
-def range_parts(tx: Transaction, table: LockedTable, files: Sequence[tuple[int, NewFile]]) -> list[Part]:
+def range_statements(tx: Transaction, table: LockedTable, files: Sequence[tuple[int, NewFile]]) -> list[Statement]:
     """One entry per file and indexed column."""
     rows = bins_of(table.table_id, files, read_indexed(tx, table.table_id))
     return [Insert("file_ranges", _COLUMNS, rows)] if rows else []
@@ -88,7 +87,7 @@ def _runs(ids: Sequence[int]) -> Iterator[tuple[int, int]]:
             start = end
 
 
-def find_slot(reader: Queryable, table_id: int, field_id: int) -> int | None:
+def find_slot(reader: Reader | Transaction, table_id: int, field_id: int) -> int | None:
     indexed = read_indexed(reader, table_id)
     return indexed.index(field_id) if field_id in indexed else None
 

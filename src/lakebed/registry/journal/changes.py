@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import JournalGapError, UndecodableChangeError
-from lakebed.core.events import ROW_TYPES, Component, Event, Operation, RegistryTable
-from lakebed.core.rows import ABRIDGED, Row, TableFiles, list_changing_columns, list_columns
+from lakebed.core.events import ROW_TYPES, ChangeKind, Component, Event, RegistryTable
+from lakebed.core.rows import PARTIAL_IMAGE, Row, TableFiles, list_changing_columns, list_columns
 from lakebed.core.times import from_micros
 from lakebed.registry.codec import decode_row
 from lakebed.registry.ids import ID_BITS, ids_of_table
@@ -33,6 +33,7 @@ _LAST_ID = f"SELECT row_id FROM change_log WHERE {_OF_FILES} AND operation = 'DE
 _READ_OF = f"SELECT {CHANGE_COLUMNS} FROM change_log WHERE {_OF_FILES} AND row_id = :row_id ORDER BY id"
 _PURGE = f"DELETE FROM change_log WHERE id > (:table_id << {ID_BITS}) AND id <= (:table_id << {ID_BITS}) + :upto"
 _ENDS = "SELECT last_seq, purged_seq FROM table_seq WHERE table_id = :table_id"
+_END = "SELECT last_seq FROM table_seq WHERE table_id = :table_id"
 _ALL_ENDS = "SELECT table_id, last_seq FROM table_seq"
 _SOME_ENDS = f"{_ALL_ENDS} WHERE table_id IN (:ids*)"
 _CURSORS = "SELECT component, seq, epoch, needs_refresh FROM subscriber_cursor WHERE table_id = :table_id"
@@ -78,6 +79,12 @@ def read_ends(reader: Queryable, tables: Collection[int] | None = None) -> dict[
     """The last number of every table's journal, which the sweep compares with its cursors, or of these tables' alone."""
     rows = reader.query(_ALL_ENDS) if tables is None else reader.query(_SOME_ENDS, {"ids": sorted(tables)})
     return {row[0]: row[1] for row in rows}
+
+
+def last_journal_number(reader: Queryable, table_id: int) -> int:
+    """The number of the table's newest change, as of this snapshot; 0 where there is none."""
+    rows = reader.query(_END, {"table_id": table_id})
+    return int(rows[0][0]) if rows else 0
 
 
 def read_bounds(reader: Queryable) -> dict[int, tuple[int, int]]:
@@ -154,7 +161,7 @@ def _find_files(reader: Queryable, rows: Rows) -> dict[int, Sequence[Any]]:
 
     No snapshot is needed: a row that goes between the two questions has left the image of its deletion by then.
     """
-    wanted = {row[3] for row in rows if row[1] == RegistryTable.TABLE_FILES and row[2] == Operation.UPDATE}
+    wanted = {row[3] for row in rows if row[1] == RegistryTable.TABLE_FILES and row[2] == ChangeKind.UPDATE}
     found: dict[int, Sequence[Any]] = {row[0]: row for row in reader.query(_FILES, {"ids": sorted(wanted)})} if wanted else {}
     if gone := wanted - found.keys():
         for row_id, before in reader.query(_DELETED, {"ids": sorted(gone)}):
@@ -166,12 +173,12 @@ def _find_files(reader: Queryable, rows: Rows) -> dict[int, Sequence[Any]]:
 def _decode(table_id: int, row: tuple[Any, ...], files: Mapping[int, Sequence[Any]]) -> Event[Row]:
     seq, table_name, operation_name, row_id, before_text, after_text, at = row
     try:
-        table, operation = RegistryTable(table_name), Operation(operation_name)
+        table, operation = RegistryTable(table_name), ChangeKind(operation_name)
         kind = ROW_TYPES[table]
         after: list[Any] | None = json.loads(after_text) if after_text else None
         before: list[Any] | None = json.loads(before_text) if before_text else None
         if after is not None and before is not None:
-            if kind in ABRIDGED and len(after) == len(_CHANGING[kind]):
+            if kind in PARTIAL_IMAGE and len(after) == len(_CHANGING[kind]):
                 after = _merge(kind, files[row_id], after)
             before = _merge(kind, after, before)
         return Event(

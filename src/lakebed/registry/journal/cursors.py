@@ -50,7 +50,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drop:
+class Undelivered:
     """A change that a component could not handle, or a refresh that failed (then the lane is parked)."""
 
     component: Component
@@ -83,7 +83,7 @@ class Parked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class LaneStates:
     """Where every lane stands, from one snapshot."""
 
     ends: dict[int, int]
@@ -97,9 +97,9 @@ class Saved:
     refused: dict[LaneKey, Cursor]  # lanes that a newer epoch took over, as they stand now
 
 
-def read_standing(registry: Registry) -> Standing:
+def read_standing(registry: Registry) -> LaneStates:
     with registry.read() as reader:
-        return Standing(ends=read_ends(reader), cursors=read_cursors(reader), parked=list_parked(reader))
+        return LaneStates(ends=read_ends(reader), cursors=read_cursors(reader), parked=list_parked(reader))
 
 
 def read_cursors(reader: Queryable) -> dict[LaneKey, Cursor]:
@@ -112,7 +112,7 @@ def save_progress(
     lease: Lease,
     *,
     positions: Sequence[Position],
-    drops: Sequence[Drop] = (),
+    drops: Sequence[Undelivered] = (),
     healed: Iterable[LaneKey] = (),
     ttl_us: int,
 ) -> Saved:
@@ -203,7 +203,7 @@ def _save_positions(tx: Transaction, positions: Sequence[Position]) -> dict[Lane
     return refused
 
 
-def _add_drops(tx: Transaction, drops: Sequence[Drop]) -> None:
+def _add_drops(tx: Transaction, drops: Sequence[Undelivered]) -> None:
     if drops:
         columns = ("component", "table_id", "seq", "attempts", "error", "at")
         tx.insert("dead_letter", columns, [(d.component.value, d.table_id, d.seq, d.attempts, d.error, tx.now) for d in drops])
@@ -211,7 +211,7 @@ def _add_drops(tx: Transaction, drops: Sequence[Drop]) -> None:
         if drop.parked:
             value = json.dumps({"error": drop.error, "retry": False, "seq": drop.seq}, sort_keys=True)
             tx.run(_SET, {"key": _key(drop.component, drop.table_id), "value": value, "now": tx.now})
-            tx.run(_DEGRADE, {"table_id": drop.table_id, "now": tx.touch(tx.tables[drop.table_id])})
+            tx.run(_DEGRADE, {"table_id": drop.table_id, "now": tx.modified_at(tx.tables[drop.table_id])})
 
 
 def _heal(tx: Transaction, component: Component, table_id: int) -> None:
@@ -221,7 +221,7 @@ def _heal(tx: Transaction, component: Component, table_id: int) -> None:
         return
     stopped = tx.query("SELECT 1 FROM astha_state WHERE key = :key", {"key": f"{STOPPED}{table_id}"})
     if not stopped and not any(other == table_id for _, other in list_parked(tx)):
-        tx.run(_HEAL, {"table_id": table_id, "now": tx.touch(tx.tables[table_id])})
+        tx.run(_HEAL, {"table_id": table_id, "now": tx.modified_at(tx.tables[table_id])})
 
 
 def _key(component: Component, table_id: int) -> str:

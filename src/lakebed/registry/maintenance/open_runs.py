@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import Proof, Transaction
+    from lakebed.registry.transaction import CommitProof, Transaction
 
 _RUNNING = "SELECT id, result FROM runs WHERE state = 'running'"
 _CALL = "call-"
@@ -33,7 +33,7 @@ class OpenRun:
         self._job, self._actor, self._plan, self._table_id = job, actor, plan, table_id
         self._is_begun = self.is_closed = False
         self._begun_in: Transaction | None = None
-        self._added: Proof | None = None
+        self._added: CommitProof | None = None
         self.process = make_owner(f"{_CALL}{secrets.token_hex(8)}")
 
     def begin(self, tx: Transaction) -> int:

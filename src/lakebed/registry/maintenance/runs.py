@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import InvalidValueError, NotAllowedError, RunNotFoundError
 from lakebed.core.times import from_micros
-from lakebed.registry.transaction import Proof
+from lakebed.registry.transaction import CommitProof
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,7 +68,9 @@ def add_run(
         "started": tx.now if running else None,
     }
     run_id = int(tx.query(_ADD, params)[0][0])
-    tx.proof = Proof(run_id=run_id, sql=_ADDED, params={"id": run_id, **{name: params[name] for name in ("job", "plan", "actor", "now")}})
+    tx.proof = CommitProof(
+        run_id=run_id, sql=_ADDED, params={"id": run_id, **{name: params[name] for name in ("job", "plan", "actor", "now")}}
+    )
     return run_id
 
 
@@ -79,7 +81,7 @@ def finish_run(tx: Transaction, run_id: int, *, state: str, result: dict[str, An
         message = f"there is no open run {run_id}: list the runs"
         raise RunNotFoundError(message)
     if tx.proof is None:  # else it was added in this very transaction
-        tx.proof = Proof(run_id=run_id, sql=_FINISHED, params=params)
+        tx.proof = CommitProof(run_id=run_id, sql=_FINISHED, params=params)
 
 
 def close_if_still(tx: Transaction, run_id: int, *, process: str, result: dict[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from lakebed.registry.backends.statements import transpose
 from lakebed.registry.files.footers import compress_footer
 from lakebed.registry.files.range_index import bins_of
 from lakebed.registry.schema.append_function import CALL
-from lakebed.registry.tables.counters import tally_files
+from lakebed.registry.tables.counters import count_by_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,7 @@ def _file_arrays(table_id: int, files: Sequence[NewFile], indexed: Sequence[int]
         if f.footer is not None
     ]
     columns = [(n, c.field_id, c.null_count, c.value_count, c.lower, c.upper) for n, f in enumerate(files) for c in f.columns]
-    counted = [(path, t.rows, t.files, t.small, t.bytes) for path, t in sorted(tally_files(files).items())]
+    counted = [(path, t.rows, t.files, t.small, t.bytes) for path, t in sorted(count_by_path(files).items())]
     return [
         *(transpose(described) or ["{}"] * 9),
         *(transpose(footers) or ["{}"] * 6),

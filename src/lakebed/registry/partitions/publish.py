@@ -14,13 +14,13 @@ from lakebed.core.times import TimeRange
 from lakebed.registry.backends.constraints import ConstraintRefusedError
 from lakebed.registry.backends.statements import Insert
 from lakebed.registry.files.footers import FOOTER_COLUMNS, footer_row
-from lakebed.registry.files.operations import find_operation, find_result, register_parts
-from lakebed.registry.files.range_index import range_parts
+from lakebed.registry.files.operations import find_operation, find_result, register_statements
+from lakebed.registry.files.range_index import range_statements
 from lakebed.registry.partitions.append import try_append
-from lakebed.registry.partitions.retire import DEFAULT_GRACE_US, Victims, load_victims, retire_victims
-from lakebed.registry.tables.counters import count_parts, tally_files
-from lakebed.registry.tables.groups import draw_group
-from lakebed.registry.tables.lake_tables import READABLE
+from lakebed.registry.partitions.retire import DEFAULT_GRACE_US, PartitionsToRetire, load_partitions_to_retire, retire_loaded
+from lakebed.registry.schema.predicates import VISIBLE
+from lakebed.registry.tables.counters import count_by_path, count_statements
+from lakebed.registry.tables.groups import allocate_group
 
 if TYPE_CHECKING:
     from collections import OrderedDict
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from lakebed.core.files import NewFile
     from lakebed.core.names import TableName
-    from lakebed.registry.backends.statements import Part, Value
+    from lakebed.registry.backends.statements import Statement, Value
     from lakebed.registry.files.operations import Operation
     from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import LockedTable, Transaction
@@ -48,7 +48,7 @@ _OVERLAP = """SELECT begin_insert_time, end_insert_time FROM partitions
 WHERE scope_id = :scope AND begin_insert_time < :end AND end_insert_time > :begin LIMIT 1"""
 _REPARENT = "UPDATE table_files SET partition_id = :p, modified_at = :now WHERE id IN (:ids*)"
 _MAX_SCOPES_CACHED = 4096
-_MOST_TOGETHER = 16  # a statement per partition path must not become one of unbounded length
+_MAX_BATCH = 16  # a statement per partition path must not become one of unbounded length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,19 +115,23 @@ def publish(
     if (done := find_result(tx, table, operation)) is not None:
         return Published.from_json(done)
     standing = _require_version(table, partition)
-    victims = load_victims(tx, table, replacing, exactly=True, keeping=keeping, kept_by=partition) if replacing or keeping else Victims()
-    result = _draw(tx, table, partition, swaps=bool(replacing) or over is not None, kind=operation.kind)
-    parts: list[Part] = [*register_parts(tx, table, operation, result=result.to_json())]
+    victims = (
+        load_partitions_to_retire(tx, table, replacing, exactly=True, keeping=keeping, kept_by=partition)
+        if replacing or keeping
+        else PartitionsToRetire()
+    )
+    result = _allocate(tx, table, partition, swaps=bool(replacing) or over is not None, kind=operation.kind)
+    parts: list[Statement] = [*register_statements(tx, table, operation, result=result.to_json())]
     if replacing:
-        retire_victims(tx, table, victims, reason="replaced", grace_us=grace_us, group=result.group)
+        retire_loaded(tx, table, victims, reason="replaced", grace_us=grace_us, group=result.group)
     if over is not None:
         over(tx, table, table.last_group)
     scope = _require_scope(tx, table, partition)
     if partition.insert_range is not None:
         _require_no_overlap(tx, partition, scope)
-    is_visible = standing in READABLE
-    parts.append(_partition_part(tx, table, partition, result, scope, victims))
-    parts += _file_parts(tx, table, partition, result, group=result.group if is_visible else None)
+    is_visible = standing in VISIBLE
+    parts.append(_partition_statement(tx, table, partition, result, scope, victims))
+    parts += _file_statements(tx, table, partition, result, group=result.group if is_visible else None)
     _finish(tx, table, parts, partition.files if is_visible else ())
     _reparent(tx, result, victims)
     return result
@@ -149,35 +153,35 @@ def publish_replacements(
     The answer speaks of all files at once, and of the first partition.
     """
     table = tx.require(replacements[0].partition.table)
-    draw_group(tx, table, operation.kind)
-    results = _draw_all(table, replacements)
+    allocate_group(tx, table, operation.kind)
+    results = _allocate_all(table, replacements)
     whole = replace(results[0], file_count=sum(result.file_count for result in results))
-    parts: list[Part] = [*register_parts(tx, table, operation, result=whole.to_json())]
+    parts: list[Statement] = [*register_statements(tx, table, operation, result=whole.to_json())]
     kept = tuple(sorted(file_id for r in replacements for file_id in r.kept))
     gone = replacing | {r.victim_id for r in replacements if r.victim_id is not None}
-    victims = Victims(partition_ids=tuple(sorted(gone)), kept_ids=kept)
-    retire_victims(tx, table, victims, reason=reason, grace_us=grace_us, group=table.last_group)
+    victims = PartitionsToRetire(partition_ids=tuple(sorted(gone)), kept_ids=kept)
+    retire_loaded(tx, table, victims, reason=reason, grace_us=grace_us, group=table.last_group)
     for new, result in zip(replacements, results, strict=True):
         _require_version(table, new.partition)
         scope, own = _require_scope(tx, table, new.partition), _kept_of(new)
-        parts.append(_partition_part(tx, table, new.partition, result, scope, own))
-        parts += _file_parts(tx, table, new.partition, result, group=result.group)
+        parts.append(_partition_statement(tx, table, new.partition, result, scope, own))
+        parts += _file_statements(tx, table, new.partition, result, group=result.group)
     _finish(tx, table, parts, [file for r in replacements for file in r.partition.files])
     for new, result in zip(replacements, results, strict=True):
         _reparent(tx, result, _kept_of(new))
     return whole
 
 
-def _draw_all(table: LockedTable, replacements: Sequence[Replacement]) -> list[Published]:
+def _allocate_all(table: LockedTable, replacements: Sequence[Replacement]) -> list[Published]:
     """Ids of files follow one another over all partitions, so that one range names them."""
-    partition_id = table.draw_id(len(replacements))
-    file_id = table.draw_id(sum(len(r.partition.files) for r in replacements))
+    partition_id = table.allocate_id(len(replacements))
+    file_id = table.allocate_id(sum(len(r.partition.files) for r in replacements))
     results: list[Published] = []
     for n, new in enumerate(replacements):
         assert new.partition.insert_range is not None  # noqa: S101 - its victim's slice, or one that the caller drew
         results.append(
             Published(
-                partition_id=partition_id + n, table_id=table.table_id, insert_range=new.partition.insert_range, journal_number=table.stamp,
+                partition_id=partition_id + n, table_id=table.table_id, insert_range=new.partition.insert_range, journal_number=table.journal_number,
                 group=table.last_group, first_file_id=file_id, file_count=len(new.partition.files),
             )
         )  # fmt: skip
@@ -185,20 +189,20 @@ def _draw_all(table: LockedTable, replacements: Sequence[Replacement]) -> list[P
     return results
 
 
-def _kept_of(new: Replacement) -> Victims:
-    return Victims(event_range=new.kept_events, kept_ids=new.kept, kept_rows=new.kept_rows)
+def _kept_of(new: Replacement) -> PartitionsToRetire:
+    return PartitionsToRetire(event_range=new.kept_events, kept_ids=new.kept, kept_rows=new.kept_rows)
 
 
-def _finish(tx: Transaction, table: LockedTable, parts: list[Part], counted: Sequence[NewFile]) -> None:
+def _finish(tx: Transaction, table: LockedTable, parts: list[Statement], counted: Sequence[NewFile]) -> None:
     """Everything that was gathered, with the counters and what was drawn, in as few round trips as are bounded."""
-    parts += count_parts(tx, table, tally_files(counted))
-    if (drawn := table.take_drawn()) is not None:
+    parts += count_statements(tx, table, count_by_path(counted))
+    if (drawn := table.save_allocated()) is not None:
         parts.append(drawn)
-    for start in range(0, len(parts), _MOST_TOGETHER):
-        tx.together(parts[start : start + _MOST_TOGETHER])
+    for start in range(0, len(parts), _MAX_BATCH):
+        tx.execute_batch(parts[start : start + _MAX_BATCH])
 
 
-def _reparent(tx: Transaction, result: Published, victims: Victims) -> None:
+def _reparent(tx: Transaction, result: Published, victims: PartitionsToRetire) -> None:
     if victims.kept_ids:
         tx.send(_REPARENT, {"p": result.partition_id, "now": tx.now, "ids": list(victims.kept_ids)})
 
@@ -245,27 +249,27 @@ def first_answer(registry: Registry, operation: Operation, call: Callable[[], Pu
         return Published.from_json(done.result)
 
 
-def _draw(tx: Transaction, table: LockedTable, partition: NewPartition, *, swaps: bool, kind: str) -> Published:
+def _allocate(tx: Transaction, table: LockedTable, partition: NewPartition, *, swaps: bool, kind: str) -> Published:
     """Everything that is numbered, before the first row is written."""
     insert_range = partition.insert_range
     if insert_range is None:
-        slot = tx.draw_slot(table)
+        slot = tx.allocate_slot(table)
         insert_range = TimeRange(begin=slot, end=slot + 1)
     if swaps:
-        draw_group(tx, table, kind)
+        allocate_group(tx, table, kind)
     return Published(
-        partition_id=table.draw_id(),
+        partition_id=table.allocate_id(),
         table_id=table.table_id,
         insert_range=insert_range,
-        journal_number=table.stamp,
+        journal_number=table.journal_number,
         group=table.last_group if swaps else None,
-        first_file_id=table.draw_id(len(partition.files)),
+        first_file_id=table.allocate_id(len(partition.files)),
         file_count=len(partition.files),
     )
 
 
 def _require_version(table: LockedTable, partition: NewPartition) -> str:
-    standing = table.head.find_standing(partition.schema_hash)
+    standing = table.head.find_version_state(partition.schema_hash)
     if standing is None:
         message = f"{partition.table}: no version has the schema hash {partition.schema_hash}: read the table again"
         raise SchemaRefusedError(message)
@@ -307,13 +311,13 @@ def _require_no_overlap(tx: Transaction, partition: NewPartition, scope: int) ->
         raise PartitionConflictError(str(Slice(table=partition.table, instance=partition.instance, insert_range=wanted)), found=str(found))
 
 
-def _partition_part(
+def _partition_statement(
     tx: Transaction,
     table: LockedTable,
     partition: NewPartition,
     result: Published,
     scope: int,
-    victims: Victims,
+    victims: PartitionsToRetire,
 ) -> Insert:
     low, high = _event_range(partition, victims)
     values = (
@@ -325,34 +329,36 @@ def _partition_part(
     return Insert("partitions", _PARTITION_COLUMNS, [values])
 
 
-def _event_range(partition: NewPartition, victims: Victims) -> tuple[int, int] | tuple[None, None]:
+def _event_range(partition: NewPartition, victims: PartitionsToRetire) -> tuple[int, int] | tuple[None, None]:
     """Of the new rows and of those that are kept: retention judges the partition by it."""
     known = [r for r in (partition.event_range, victims.event_range if victims.kept_ids else None) if r is not None]
     return (min(low for low, _ in known), max(high for _, high in known)) if known else (None, None)
 
 
-def _file_parts(tx: Transaction, table: LockedTable, partition: NewPartition, result: Published, *, group: int | None) -> list[Part]:
+def _file_statements(
+    tx: Transaction, table: LockedTable, partition: NewPartition, result: Published, *, group: int | None
+) -> list[Statement]:
     files, ids = partition.files, result.file_ids
     if not files:
         return []
-    parts: list[Part] = [Insert("table_files", _FILE_COLUMNS, [
+    parts: list[Statement] = [Insert("table_files", _FILE_COLUMNS, [
         (
             i, table.table_id, result.partition_id, f.name, f.path, f.size_bytes, f.file_type.value, f.partition_path, f.row_count, f.checksum,
-            f.checksum_kind.value, int(f.is_compressed), partition.schema_hash, table.stamp, None,
+            f.checksum_kind.value, int(f.is_compressed), partition.schema_hash, table.journal_number, None,
             group if f.file_type is FileType.PARQUET else None, None, tx.now, tx.now,
         )
         for i, f in zip(ids, files, strict=True)
     ])]  # fmt: skip
-    parts += _footer_parts(tx, table, files)
+    parts += _footer_statements(tx, table, files)
     statistics: list[Sequence[Value]] = [
         (i, c.field_id, c.null_count, c.value_count, c.lower, c.upper) for i, f in zip(ids, files, strict=True) for c in f.columns
     ]
     if statistics:
         parts.append(Insert("file_columns", _STATISTICS_COLUMNS, statistics))
-    return parts + range_parts(tx, table, list(zip(ids, files, strict=True)))
+    return parts + range_statements(tx, table, list(zip(ids, files, strict=True)))
 
 
-def _footer_parts(tx: Transaction, table: LockedTable, files: Sequence[NewFile]) -> list[Part]:
+def _footer_statements(tx: Transaction, table: LockedTable, files: Sequence[NewFile]) -> list[Statement]:
     rows: list[Sequence[Value]] = [
         footer_row(f.path, f.footer, table_id=table.table_id, file_size=f.size_bytes, now=tx.now) for f in files if f.footer is not None
     ]

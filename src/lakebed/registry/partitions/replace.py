@@ -11,7 +11,8 @@ from lakebed.core import fingerprints
 from lakebed.core.errors import VictimsChangedError
 from lakebed.core.times import TimeRange
 from lakebed.registry.ids import ids_of_table
-from lakebed.registry.partitions.retire import DEFAULT_GRACE_US, Victims, retire_victims
+from lakebed.registry.partitions.retire import DEFAULT_GRACE_US, PartitionsToRetire, retire_loaded
+from lakebed.registry.schema.predicates import VISIBLE_HASHES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,14 +22,12 @@ if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import LockedTable, Reader, Transaction
 
-_VISIBLE = "SELECT schema_hash FROM table_metadata WHERE table_id = :table_id AND standing IN ('serving', 'readable')"
 _PARTITIONS = f"""SELECT id FROM partitions
-WHERE table_id = :table_id AND {ids_of_table()} AND view_instance_id = :instance AND schema_hash IN ({_VISIBLE})"""
-_NUMBER = "SELECT last_seq FROM table_seq WHERE table_id = :table_id"
+WHERE table_id = :table_id AND {ids_of_table()} AND view_instance_id = :instance AND schema_hash IN ({VISIBLE_HASHES})"""
 # As they stood at the journal number `since`; a partition that is gone since tells no instance, so its files count
 _SEEN = f"""SELECT f.id, f.partition_id, f.retired_seq FROM table_files f LEFT JOIN partitions p ON p.id = f.partition_id
 WHERE f.table_id = :table_id AND {ids_of_table("f.")} AND f.partition_path IN (:paths*) AND f.added_seq <= :since
-AND (f.retired_seq IS NULL OR f.retired_seq > :since) AND f.schema_hash IN ({_VISIBLE})
+AND (f.retired_seq IS NULL OR f.retired_seq > :since) AND f.schema_hash IN ({VISIBLE_HASHES})
 AND (p.id IS NULL OR p.view_instance_id = :instance)"""
 _LIVE = "SELECT id, partition_id, row_count FROM table_files WHERE partition_id IN (:ids*) AND retired_seq IS NULL"
 _COLUMNS = (
@@ -42,11 +41,6 @@ _REPARENT = "UPDATE table_files SET partition_id = :p, modified_at = :now WHERE 
 def list_visible_partitions(registry: Registry, table_id: int, *, instance: str) -> frozenset[int]:
     """What an overwrite of the whole table replaces, empty partitions too."""
     return frozenset(row[0] for row in registry.query(_PARTITIONS, {"table_id": table_id, "instance": instance}))
-
-
-def read_number(registry: Registry, table_id: int) -> int:
-    """The table's newest journal number: what an overwrite that begins now has seen."""
-    return int(registry.query(_NUMBER, {"table_id": table_id})[0][0])
 
 
 def over_paths(paths: Iterable[str], *, since: int, instance: str, grace_us: int = DEFAULT_GRACE_US) -> Over:
@@ -78,7 +72,9 @@ def _shrink(tx: Transaction, table: LockedTable, victims: dict[int, int], *, gro
             left[partition_id].append((file_id, rows))
     before = tx.query(_ROWS, {"ids": sorted(left)}) if left else []
     kept = tuple(sorted(file_id for files in left.values() for file_id, _ in files))
-    retire_victims(tx, table, Victims(partition_ids=tuple(touched), kept_ids=kept), reason="overwritten", grace_us=grace_us, group=group)
+    retire_loaded(
+        tx, table, PartitionsToRetire(partition_ids=tuple(touched), kept_ids=kept), reason="overwritten", grace_us=grace_us, group=group
+    )
     for row in before:
         _put_back(tx, table, row, left[row[0]])
 
@@ -86,7 +82,7 @@ def _shrink(tx: Transaction, table: LockedTable, victims: dict[int, int], *, gro
 def _put_back(tx: Transaction, table: LockedTable, row: tuple[Any, ...], files: list[tuple[int, int]]) -> None:
     """Its event range stays as wide as it was, which prunes too little and never too much."""
     changed = {
-        "id": table.draw_id(),
+        "id": table.allocate_id(),
         "fingerprint": fingerprints.from_bytes(secrets.token_bytes(16)),
         "num_rows": sum(rows for _, rows in files),
         "file_count": len(files),
@@ -103,7 +99,7 @@ _STILL_LIVE = "SELECT id FROM table_files WHERE id IN (:ids*) AND retired_seq IS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class LivePartition:
     """A live partition that holds some files."""
 
     partition_id: int
@@ -118,12 +114,12 @@ def list_visible(reader: Queryable, file_ids: Sequence[int]) -> frozenset[int]:
     return frozenset(row[0] for row in reader.query(_STILL_LIVE, {"ids": list(file_ids)})) if file_ids else frozenset()
 
 
-def list_holders(reader: Reader, table_id: int, paths: Sequence[str]) -> list[Holder]:
+def list_holders(reader: Reader, table_id: int, paths: Sequence[str]) -> list[LivePartition]:
     """The partitions that hold these files, in the order of their slices."""
     if not paths:
         return []
     return [
-        Holder(
+        LivePartition(
             partition_id=r[0],
             instance=r[1],
             insert_range=TimeRange(begin=r[2], end=r[3]),

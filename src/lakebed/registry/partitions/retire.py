@@ -15,9 +15,10 @@ from lakebed.core.names import require_instance
 from lakebed.core.partitions import SMALL_FILE_BYTES, Slice
 from lakebed.core.times import TimeRange
 from lakebed.registry.ids import ids_of_table
-from lakebed.registry.tables.counters import Tally, add_to_counters
+from lakebed.registry.schema.predicates import VISIBLE_HASHES
+from lakebed.registry.tables.counters import FileCounts, add_to_counters
 from lakebed.registry.tables.expired import EXPIRED, note_expired
-from lakebed.registry.tables.groups import draw_group
+from lakebed.registry.tables.groups import allocate_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,7 +42,7 @@ _LEAVING = {
 # Grouped by schema too, so that what depends on the version is asked once per group and not per file
 _SUMS = {
     keeps: f"""SELECT partition_path, CASE WHEN schema_hash IN (
-  SELECT schema_hash FROM table_metadata WHERE table_id = :table_id AND standing IN ('serving', 'readable')) THEN 1 ELSE 0 END,
+  {VISIBLE_HASHES}) THEN 1 ELSE 0 END,
 sum(row_count), count(*), sum(CASE WHEN file_size < {SMALL_FILE_BYTES} THEN 1 ELSE 0 END), sum(file_size),
 sum(CASE WHEN added_group IS NOT NULL AND removed_group IS NULL THEN 1 ELSE 0 END)
 FROM table_files WHERE {leaving} GROUP BY partition_path, schema_hash"""
@@ -69,7 +70,7 @@ WHERE scope_id IN (SELECT id FROM partition_scopes WHERE table_id = :table_id) A
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Victims:
+class PartitionsToRetire:
     """Partitions to retire as they stand under the table's lock, and what of them is kept."""
 
     partition_ids: tuple[int, ...] = ()
@@ -101,7 +102,7 @@ def retire_by_key(
     """Retire the one partition with exactly this key; several schemas and no hash given is ambiguous, and nothing is done."""
     table = tx.require(name)
     found = require_by_key(tx, table, instance=instance, insert_range=insert_range, schema_hash=schema_hash)
-    return retire_victims(tx, table, Victims(partition_ids=(found,)), reason=reason, grace_us=grace_us)
+    return retire_loaded(tx, table, PartitionsToRetire(partition_ids=(found,)), reason=reason, grace_us=grace_us)
 
 
 def require_by_key(tx: Transaction, table: LockedTable, *, instance: str, insert_range: TimeRange, schema_hash: str | None) -> int:
@@ -128,7 +129,7 @@ def retire_by_ids(
 ) -> Retired:
     """Retire these partitions. `exactly`: all or nothing; otherwise those that are gone already are passed over."""
     table = tx.require(name)
-    return retire_victims(tx, table, load_victims(tx, table, ids, exactly=exactly), reason=reason, grace_us=grace_us)
+    return retire_loaded(tx, table, load_partitions_to_retire(tx, table, ids, exactly=exactly), reason=reason, grace_us=grace_us)
 
 
 def retire_by_range(
@@ -158,7 +159,7 @@ def retire_by_range(
             inside.append(partition_id)
         else:
             straddles.append(Slice(table=name, instance=found_instance, insert_range=found))
-    done = retire_victims(tx, table, Victims(partition_ids=tuple(inside)), reason=reason, grace_us=grace_us)
+    done = retire_loaded(tx, table, PartitionsToRetire(partition_ids=tuple(inside)), reason=reason, grace_us=grace_us)
     return Retired(partitions=done.partitions, files=done.files, group=done.group, straddles=tuple(straddles))
 
 
@@ -166,10 +167,10 @@ def retire_expired(tx: Transaction, name: TableName, *, cutoff: int, limit: int 
     """Retire up to `limit` partitions whose last event (or, without events, whose slice) lies before `cutoff`."""
     table = tx.require(name)
     ids = tuple(row[0] for row in tx.query(_EXPIRED, {"table_id": table.table_id, "cutoff": cutoff, "limit": limit}))
-    return retire_victims(tx, table, Victims(partition_ids=ids), reason=EXPIRED, grace_us=grace_us)
+    return retire_loaded(tx, table, PartitionsToRetire(partition_ids=ids), reason=EXPIRED, grace_us=grace_us)
 
 
-def load_victims(
+def load_partitions_to_retire(
     tx: Transaction,
     table: LockedTable,
     ids: AbstractSet[int],
@@ -177,7 +178,7 @@ def load_victims(
     exactly: bool,
     keeping: AbstractSet[int] = frozenset(),
     kept_by: NewPartition | None = None,
-) -> Victims:
+) -> PartitionsToRetire:
     """Refuses when a partition is gone, or when a file to keep is not there under the schema and instance of its new partition."""
     rows = tx.query(_PARTITIONS, {"table_id": table.table_id, "ids": sorted(ids)})
     found = {row[0] for row in rows}
@@ -190,7 +191,7 @@ def load_victims(
     if len(kept) != len(keeping):
         gone = keeping - {row[0] for row in kept}
         raise VictimsChangedError(str(table.name), missing=tuple(sorted(gone)), what="files")
-    return Victims(
+    return PartitionsToRetire(
         partition_ids=tuple(sorted(found)),
         event_range=_span((row[1], row[2]) for row in rows),
         kept_ids=tuple(sorted(keeping)),
@@ -198,8 +199,8 @@ def load_victims(
     )
 
 
-def retire_victims(
-    tx: Transaction, table: LockedTable, victims: Victims, *, reason: str, grace_us: int, group: int | None = None
+def retire_loaded(
+    tx: Transaction, table: LockedTable, victims: PartitionsToRetire, *, reason: str, grace_us: int, group: int | None = None
 ) -> Retired:
     """Stamp, queue, delete, count. Without a `group` a new one is drawn if Iceberg may hold any of the files."""
     if grace_us < 0:
@@ -211,11 +212,11 @@ def retire_victims(
     params = {"ids": list(victims.partition_ids), **({"keeping": list(victims.kept_ids)} if keeps else {})}
     sums = tx.query(_SUMS[keeps], {**params, "table_id": table.table_id})
     if group is None and any(row[6] for row in sums):
-        group = draw_group(tx, table, "retire")
-    instant = tx.touch(table)
+        group = allocate_group(tx, table, "retire")
+    instant = tx.modified_at(table)
     if sums:
-        tx.send(_STAMP[keeps], {**params, "stamp": table.stamp, "gone": group, "now": instant})
-        queued = {"ids": params["ids"], "stamp": table.stamp, "now": tx.now, "expiration": tx.now + grace_us, "reason": reason}
+        tx.send(_STAMP[keeps], {**params, "stamp": table.journal_number, "gone": group, "now": instant})
+        queued = {"ids": params["ids"], "stamp": table.journal_number, "now": tx.now, "expiration": tx.now + grace_us, "reason": reason}
         tx.send(_QUEUE, queued)
     if reason == EXPIRED:
         note_expired(tx, table.table_id, victims.partition_ids)
@@ -224,12 +225,12 @@ def retire_victims(
     return Retired(partitions=len(victims.partition_ids), files=sum(row[3] for row in sums), group=group)
 
 
-def _tally_visible(sums: Rows) -> dict[str, Tally]:
+def _tally_visible(sums: Rows) -> dict[str, FileCounts]:
     """What leaves the counters, per partition path: files of a version that nobody reads were never counted."""
-    tallies: dict[str, Tally] = defaultdict(Tally)
+    tallies: dict[str, FileCounts] = defaultdict(FileCounts)
     for path, is_visible, *counted, _ in sums:
         if is_visible:
-            tallies[path] += -Tally(*(int(value) for value in counted))
+            tallies[path] += -FileCounts(*(int(value) for value in counted))
     return tallies
 
 

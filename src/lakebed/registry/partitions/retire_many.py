@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lakebed.registry.partitions.retire import DEFAULT_GRACE_US, Victims, load_victims, retire_victims
+from lakebed.registry.partitions.retire import DEFAULT_GRACE_US, PartitionsToRetire, load_partitions_to_retire, retire_loaded
 from lakebed.registry.queries.listing import list_incompatible
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _say_nothing(*_: object) -> None:
     """For whoever keeps no run."""
 
 
-def retire_in_parts(
+def retire_in_batches(
     registry: Registry,
     rows: Sequence[Listed],
     *,
@@ -205,10 +205,10 @@ class _TakenBack(Exception):  # noqa: N818 - leaves the transaction, never this 
 
 def _retire(tx: Transaction, table_id: int, rows: Sequence[Listed], *, check: Check, reason: str, grace_us: int) -> list[RetireOutcome]:
     table = tx.tables[table_id]
-    present = load_victims(tx, table, {row.partition_id for row in rows}, exactly=False).partition_ids
+    present = load_partitions_to_retire(tx, table, {row.partition_id for row in rows}, exactly=False).partition_ids
     kept = check(tx, list(present))
     leaving = {partition_id for partition_id in present if partition_id not in kept}
-    retire_victims(tx, table, Victims(partition_ids=tuple(sorted(leaving))), reason=reason, grace_us=grace_us)
+    retire_loaded(tx, table, PartitionsToRetire(partition_ids=tuple(sorted(leaving))), reason=reason, grace_us=grace_us)
     outcomes: list[RetireOutcome] = []
     for row in rows:
         found = RETIRED if row.partition_id in leaving else kept.get(row.partition_id, ALREADY_RETIRED)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakebed.registry.schema.predicates import is_pending, is_visible
+
 if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
 
@@ -12,9 +14,9 @@ _TABLES = """SELECT t.id, t.database || '.' || t.name, t.row_count, t.file_count
 COALESCE((SELECT sum(s.small_file_count) FROM table_stats s WHERE s.table_id = t.id), 0)
 FROM tables t WHERE t.dropped_at IS NULL ORDER BY t.id"""
 # Pending ones have an index of their own; sealed ones are looked for only in tables that lag, one after the other: joined, all files are read
-_WAITING = """SELECT table_id, min(created_at) FROM (
+_WAITING = f"""SELECT table_id, min(created_at) FROM (
 SELECT f.table_id, f.created_at FROM table_files f JOIN table_metadata v ON v.table_id = f.table_id AND v.schema_hash = f.schema_hash
-AND v.standing IN ('serving', 'readable') WHERE f.added_group IS NULL AND f.retired_seq IS NULL AND f.file_type = 'parquet'
+AND {is_visible("v.")} WHERE {is_pending("f.")}
 UNION ALL
 SELECT t.id, (SELECT min(f.created_at) FROM table_files f
   WHERE f.table_id = t.id AND f.added_group > t.committed_group AND f.retired_seq IS NULL)
@@ -42,7 +44,7 @@ class TableFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LakeFigures:
+class LakeMetrics:
     tables: tuple[TableFigures, ...]
     queued_files: int
     queued_bytes: int
@@ -54,7 +56,7 @@ class LakeFigures:
     requested_runs: int
 
 
-def read_figures(registry: Registry) -> LakeFigures:
+def read_metrics(registry: Registry) -> LakeMetrics:
     now = registry.now()
     with registry.read() as reader:
         waiting = {row[0]: max(0, now - row[1]) / 1e6 for row in reader.query(_WAITING)}
@@ -63,7 +65,7 @@ def read_figures(registry: Registry) -> LakeFigures:
         operations, dead = reader.query(_OPERATIONS, {"now": now})[0]
         letters = {str(row[0]): int(row[1]) for row in reader.query(_LETTERS)}
         requested = int(reader.query(_REQUESTED)[0][0])
-    return LakeFigures(
+    return LakeMetrics(
         tables=tables,
         queued_files=int(files),
         queued_bytes=int(size),

@@ -16,6 +16,7 @@ from lakebed.core.times import show, to_micros
 from lakebed.registry.files.range_index import IS_FOUND, find_slot, position_of, scope_of
 from lakebed.registry.ids import ids_of_table
 from lakebed.registry.journal.changes import find_change
+from lakebed.registry.schema.predicates import VISIBLE_HASHES
 from lakebed.registry.table_cache import find_named, missing_table
 from lakebed.registry.tables.serving import find_number_of_version_at, list_hashes_at
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 _HEAD = """SELECT t.id, s.last_seq, s.horizon_seq FROM tables t JOIN table_seq s ON s.table_id = t.id
 WHERE t.database = :database AND t.name = :name AND t.dropped_at IS NULL"""
-_HASHES = "SELECT schema_hash FROM table_metadata WHERE table_id = :table_id AND standing IN ('serving', 'readable')"
 _PATHS = {"sqlite": "group_concat(f.file_path, char(10))", "postgresql": "string_agg(f.file_path, chr(10))"}
 _LIVE = "f.retired_seq IS NULL"
 _OF_TABLE = "f.table_id = :table_id"
@@ -174,7 +174,7 @@ def list_json(reader: Queryable, paths: Sequence[str]) -> frozenset[str]:
 
 def find_event_range(reader: Reader, table_id: int) -> tuple[int, int] | None:
     """The first and the last event time of the visible rows, in microseconds; None when no row tells one."""
-    hashes = [row[0] for row in reader.query(_HASHES, {"table_id": table_id})]
+    hashes = [row[0] for row in reader.query(VISIBLE_HASHES, {"table_id": table_id})]
     ((low, high),) = reader.query(_EVENTS, {"table_id": table_id, "hashes": hashes})
     return None if low is None else (int(low), int(high))
 
@@ -237,7 +237,7 @@ def _read_head(reader: Reader, name: TableName, asked: _Question) -> _Head:
             message = f"{name}: an earlier state can be read for all instances only: leave out instance or as_of"
             raise InvalidValueError(message)
     hashes = list_hashes_at(reader, table_id, asked.as_of) if isinstance(asked.as_of, int) else None
-    hashes = hashes or [row[0] for row in reader.query(_HASHES, {"table_id": table_id})]
+    hashes = hashes or [row[0] for row in reader.query(VISIBLE_HASHES, {"table_id": table_id})]
     return _Head(table_id=table_id, last_seq=last_seq, hashes=hashes)
 
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.registry.backends.protocol import Rows  # noqa: TC001 - named in a dataclass
-from lakebed.registry.partitions.retire import DEFAULT_GRACE_US, Victims, retire_victims
+from lakebed.registry.partitions.retire import DEFAULT_GRACE_US, PartitionsToRetire, retire_loaded
+from lakebed.registry.schema.predicates import is_visible
 from lakebed.registry.tables.counters import recount
-from lakebed.registry.tables.groups import draw_group
+from lakebed.registry.tables.groups import allocate_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,9 +41,9 @@ AND EXISTS (SELECT 1 FROM table_files f WHERE f.file_path = temporary_files.file
 _RENUMBER = """UPDATE table_files SET retired_seq = :stamp, modified_at = :now
 WHERE file_path IN (:paths*) AND table_id = :table_id AND (retired_seq > :last OR retired_seq <= added_seq) AND added_seq <= :last"""
 # What Iceberg should hold of each file, in the order of the cases that the check tells
-_REGROUP = """SELECT f.id, f.added_group, f.removed_group, f.file_type, CASE WHEN f.retired_seq IS NULL AND v.id IS NOT NULL THEN 1 ELSE 0 END
+_REGROUP = f"""SELECT f.id, f.added_group, f.removed_group, f.file_type, CASE WHEN f.retired_seq IS NULL AND v.id IS NOT NULL THEN 1 ELSE 0 END
 FROM table_files f LEFT JOIN table_metadata v ON v.table_id = f.table_id AND v.schema_hash = f.schema_hash
-AND v.standing IN ('serving', 'readable') WHERE f.table_id = :table_id AND f.file_path IN (:paths*)"""
+AND {is_visible("v.")} WHERE f.table_id = :table_id AND f.file_path IN (:paths*)"""
 _SET_GROUPS = "UPDATE table_files SET added_group = :added, removed_group = :removed, modified_at = :now WHERE id = :id"
 _OWN = """SELECT id FROM partitions WHERE table_id = :table_id AND id IN (:ids*)
 UNION ALL SELECT partition_id FROM table_files WHERE table_id = :table_id AND partition_id IN (:ids*) AND retired_seq IS NULL"""
@@ -100,7 +101,7 @@ def rescope(tx: Transaction, ids: Sequence[int]) -> int:
 def retire_partition_ids(tx: Transaction, table: LockedTable, ids: Sequence[int], *, reason: str) -> int:
     """Those of the partitions that are this table's, with their live files, whether or not the partition's own row is still there."""
     own = tuple(sorted({row[0] for row in tx.query(_OWN, {"table_id": table.table_id, "ids": list(ids)})}))
-    return retire_victims(tx, table, Victims(partition_ids=own), reason=reason, grace_us=DEFAULT_GRACE_US).files
+    return retire_loaded(tx, table, PartitionsToRetire(partition_ids=own), reason=reason, grace_us=DEFAULT_GRACE_US).files
 
 
 def requeue_retired(tx: Transaction, paths: Sequence[str]) -> int:
@@ -114,7 +115,13 @@ def unqueue_live(tx: Transaction, paths: Sequence[str]) -> int:
 
 def renumber_retired(tx: Transaction, table: LockedTable, paths: Sequence[str]) -> int:
     """Retirements at impossible numbers are taken for this moment's: readers of earlier numbers see the file, as they did."""
-    params = {"paths": list(paths), "table_id": table.table_id, "stamp": table.stamp, "last": table.head.last_seq, "now": tx.touch(table)}
+    params = {
+        "paths": list(paths),
+        "table_id": table.table_id,
+        "stamp": table.journal_number,
+        "last": table.head.last_seq,
+        "now": tx.modified_at(table),
+    }
     return tx.run(_RENUMBER, params)
 
 
@@ -140,15 +147,15 @@ class Groups:
 
 def regroup(tx: Transaction, table: LockedTable, paths: Sequence[str]) -> int:
     """Groups of these files as their rows demand; what should have left Iceberg leaves with a new group."""
-    last, now = table.last_group, tx.touch(table)
+    last, now = table.last_group, tx.modified_at(table)
     changed = 0
-    for file_id, added, removed, file_type, is_visible in tx.query(_REGROUP, {"table_id": table.table_id, "paths": list(paths)}):
-        found = Groups(added=added, removed=removed, is_parquet=file_type == "parquet", is_visible=bool(is_visible))
+    for file_id, added, removed, file_type, shown in tx.query(_REGROUP, {"table_id": table.table_id, "paths": list(paths)}):
+        found = Groups(added=added, removed=removed, is_parquet=file_type == "parquet", is_visible=bool(shown))
         wanted = found.mended(last=last, following=last + 1)
         if wanted != (added, removed):
             changed += tx.run(_SET_GROUPS, {"id": file_id, "added": wanted[0], "removed": wanted[1], "now": now})
             if (wanted[1] or 0) > table.last_group:
-                draw_group(tx, table, "repair")
+                allocate_group(tx, table, "repair")
     tx.run(
         "UPDATE tables SET last_group = :group, last_modified = :now WHERE id = :id",
         {"group": table.last_group, "now": now, "id": table.table_id},

@@ -61,7 +61,7 @@ def _put_back(tx: Transaction, table: LockedTable, found: list[dict[str, Any]]) 
     if not found:
         return
     moved = [row | _changes(tx, table, row) for row in found]
-    instant = tx.touch(table)
+    instant = tx.modified_at(table)
     tx.run("DELETE FROM partitions WHERE id IN (:ids*)", {"ids": [row["id"] for row in found]})
     tx.insert("partitions", PARTITION_COLUMNS, [tuple(row.values()) for row in moved])
     for old, new in zip(found, moved, strict=True):
@@ -72,10 +72,10 @@ def _put_back(tx: Transaction, table: LockedTable, found: list[dict[str, Any]]) 
 def _changes(tx: Transaction, table: LockedTable, row: dict[str, Any]) -> dict[str, Any]:
     begin, end = row["begin_insert_time"], tx.now + 1
     if begin > tx.now:
-        begin = tx.draw_slot(table)
+        begin = tx.allocate_slot(table)
         end = begin + 1
     return {
-        "id": table.draw_id(),
+        "id": table.allocate_id(),
         "begin_insert_time": begin,
         "end_insert_time": end,
         "fingerprint": fingerprints.from_bytes(secrets.token_bytes(16)) if row["num_rows"] else row["fingerprint"],

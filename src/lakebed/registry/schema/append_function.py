@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from lakebed.core.partitions import PARTITION_FORMAT
 from lakebed.registry.ids import ID_BITS
+from lakebed.registry.schema.predicates import is_visible
 from lakebed.registry.transaction import MAX_SLOT_LEAD_US
 
 NAME = "lakebed_append"  # stored: never rename
@@ -33,7 +34,7 @@ BEGIN
   SELECT s.last_seq, s.last_slot, s.last_id, t.last_modified, t.last_group, t.dropped_at, t.event_time_field INTO h
   FROM table_seq s JOIN tables t ON t.id = s.table_id WHERE s.table_id = p_table FOR UPDATE;
   IF NOT FOUND OR h.dropped_at IS NOT NULL OR NOT EXISTS (SELECT 1 FROM table_metadata m
-     WHERE m.table_id = p_table AND m.schema_hash = p_hash AND m.standing IN ('serving', 'readable')) THEN RETURN NULL; END IF;
+     WHERE m.table_id = p_table AND m.schema_hash = p_hash AND {is_visible("m.")}) THEN RETURN NULL; END IF;
   files := coalesce(array_length(f_path, 1), 0);
   at_us := coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
   slot := greatest(at_us, h.last_slot + 1);

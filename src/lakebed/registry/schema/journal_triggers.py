@@ -2,7 +2,7 @@
 
 Every change of a monitored row becomes one `change_log` row in the same transaction, numbered
 densely per lake table. Images are JSON arrays in the order of the dataclass; those of an UPDATE leave
-out what the database refuses to change: the before-image always, the after-image of `ABRIDGED` rows.
+out what the database refuses to change: the before-image always, the after-image of `PARTIAL_IMAGE` rows.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from lakebed.core.events import ROW_TYPES, Operation, RegistryTable
-from lakebed.core.rows import ABRIDGED, Row, list_changing_columns, list_columns
+from lakebed.core.events import ROW_TYPES, ChangeKind, RegistryTable
+from lakebed.core.rows import PARTIAL_IMAGE, Row, list_changing_columns, list_columns
 from lakebed.registry.ids import ID_BITS
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def sqlite_triggers() -> dict[str, str]:
     """Trigger name to DDL. Row triggers: SQLite has no others."""
     made: dict[str, str] = {}
     for table, row in ROW_TYPES.items():
-        for operation in Operation:
+        for operation in ChangeKind:
             name = _name(table, operation)
             made[name] = _sqlite_capture(name, table, operation, row)
         made[f"frozen_{table}"] = (
@@ -39,7 +39,7 @@ def postgres_triggers() -> dict[str, str]:
     """Trigger name to DDL of its function and trigger. Statement triggers: a row trigger would update one counter per row."""
     made: dict[str, str] = {}
     for table, row in ROW_TYPES.items():
-        for operation in Operation:
+        for operation in ChangeKind:
             name = _name(table, operation)
             made[name] = _postgres_capture(name, table, operation, row)
         made[f"frozen_{table}"] = (
@@ -61,7 +61,7 @@ def _squeeze(ddl: str) -> str:
     return " ".join(ddl.split())
 
 
-def _name(table: RegistryTable, operation: Operation) -> str:
+def _name(table: RegistryTable, operation: ChangeKind) -> str:
     return f"capture_{table}_{operation.lower()}"
 
 
@@ -81,29 +81,29 @@ def _values(alias: str, columns: tuple[str, ...], hexed: str) -> Iterator[str]:
 
 
 def _after_update(row: type[Row]) -> tuple[str, ...]:
-    return list_changing_columns(row) if row in ABRIDGED else list_columns(row)
+    return list_changing_columns(row) if row in PARTIAL_IMAGE else list_columns(row)
 
 
 def _table_id(table: RegistryTable) -> str:
     return "id" if table is RegistryTable.TABLES else "table_id"
 
 
-def _sqlite_capture(name: str, table: RegistryTable, operation: Operation, row: type[Row]) -> str:
-    alias = "OLD" if operation is Operation.DELETE else "NEW"
+def _sqlite_capture(name: str, table: RegistryTable, operation: ChangeKind, row: type[Row]) -> str:
+    alias = "OLD" if operation is ChangeKind.DELETE else "NEW"
     owner = f"{alias}.{_table_id(table)}"
 
     def image(of: str, columns: tuple[str, ...]) -> str:
         return _image(of, columns, function="json_array", hexed="hex({})")
 
     before = {
-        Operation.INSERT: "NULL",
-        Operation.UPDATE: image("OLD", list_changing_columns(row)),
-        Operation.DELETE: image("OLD", list_columns(row)),
+        ChangeKind.INSERT: "NULL",
+        ChangeKind.UPDATE: image("OLD", list_changing_columns(row)),
+        ChangeKind.DELETE: image("OLD", list_columns(row)),
     }[operation]
     after = {
-        Operation.INSERT: image("NEW", list_columns(row)),
-        Operation.UPDATE: image("NEW", _after_update(row)),
-        Operation.DELETE: "NULL",
+        ChangeKind.INSERT: image("NEW", list_columns(row)),
+        ChangeKind.UPDATE: image("NEW", _after_update(row)),
+        ChangeKind.DELETE: "NULL",
     }[operation]
     return (
         f"CREATE TRIGGER {name} AFTER {operation} ON {table} BEGIN "
@@ -115,21 +115,21 @@ def _sqlite_capture(name: str, table: RegistryTable, operation: Operation, row: 
     )
 
 
-def _postgres_capture(name: str, table: RegistryTable, operation: Operation, row: type[Row]) -> str:
+def _postgres_capture(name: str, table: RegistryTable, operation: ChangeKind, row: type[Row]) -> str:
     owner = _table_id(table)
 
     def image(of: str, columns: tuple[str, ...]) -> str:
         return _image(of, columns, function="json_build_array", hexed="encode({}, 'hex')") + "::text"
 
     before, after, source, referencing = {
-        Operation.INSERT: ("NULL", image("n", list_columns(row)), "new_rows n", "NEW TABLE AS new_rows"),
-        Operation.UPDATE: (
+        ChangeKind.INSERT: ("NULL", image("n", list_columns(row)), "new_rows n", "NEW TABLE AS new_rows"),
+        ChangeKind.UPDATE: (
             image("o", list_changing_columns(row)),
             image("n", _after_update(row)),
             "new_rows n JOIN old_rows o ON o.id = n.id",
             "NEW TABLE AS new_rows OLD TABLE AS old_rows",
         ),
-        Operation.DELETE: (image("n", list_columns(row)), "NULL", "old_rows n", "OLD TABLE AS old_rows"),
+        ChangeKind.DELETE: (image("n", list_columns(row)), "NULL", "old_rows n", "OLD TABLE AS old_rows"),
     }[operation]
     return f"""CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -46,7 +46,7 @@ def record_stop(tx: Transaction, name: TableName, error: ForeignCommitError) -> 
     if tx.query(f"{_GET} AND value = :value", {"key": f"{STOPPED}{table.table_id}", "value": value}):
         return
     tx.run(_SET, {"key": f"{STOPPED}{table.table_id}", "value": value, "now": tx.now})
-    tx.run(_DEGRADE, {"id": table.table_id, "now": tx.touch(table)})
+    tx.run(_DEGRADE, {"id": table.table_id, "now": tx.modified_at(table)})
 
 
 def clear_stop(tx: Transaction, name: TableName) -> None:
@@ -56,7 +56,7 @@ def clear_stop(tx: Transaction, name: TableName) -> None:
         return
     others = (key for key in list_parked(tx) if key[0] is not Component.ICEBERG_UPDATER)
     if not any(table_id == table.table_id for _, table_id in others):
-        tx.run(_HEAL, {"id": table.table_id, "now": tx.touch(table)})
+        tx.run(_HEAL, {"id": table.table_id, "now": tx.modified_at(table)})
 
 
 def find_stop(reader: Queryable, table_id: int) -> ForeignCommitError | None:

@@ -50,7 +50,7 @@ def add_snapshot(tx: Transaction, name: TableName, snapshot: NewSnapshot) -> boo
     )
     if known:
         return False
-    values = (table.draw_id(), table.table_id, *astuple(snapshot), None)
+    values = (table.allocate_id(), table.table_id, *astuple(snapshot), None)
     tx.insert("table_snapshots", _COLUMNS, [values])
     return True
 

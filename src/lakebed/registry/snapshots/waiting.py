@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lakebed.core.errors import CommitTimeoutError, RegistryLockedError, RegistryUnavailableError, StorageFullError, TableNotFoundError
 from lakebed.registry.journal.notifications import SWEEP_S, open_hints
+from lakebed.registry.schema.predicates import is_pending, is_visible
 from lakebed.registry.snapshots.foreign import require_not_stopped
 from lakebed.registry.tables.groups import find_group_under_way, require_group, seal_table
 from lakebed.registry.tables.lake_tables import require_table
@@ -28,10 +29,9 @@ logger = logging.getLogger(__name__)
 
 _AGAIN_S = 0.2  # between two questions to a registry that does not answer
 _COMMITTED = "SELECT committed_group, current_snapshot_id, database, name FROM tables WHERE id = :id"
-_BEHIND = """SELECT 1 FROM tables t WHERE t.dropped_at IS NULL AND t.state = 'ok' AND (t.committed_group < t.last_group OR EXISTS (
+_BEHIND = f"""SELECT 1 FROM tables t WHERE t.dropped_at IS NULL AND t.state = 'ok' AND (t.committed_group < t.last_group OR EXISTS (
 SELECT 1 FROM table_files f JOIN table_metadata v ON v.table_id = f.table_id AND v.schema_hash = f.schema_hash
-AND v.standing IN ('serving', 'readable') WHERE f.table_id = t.id AND f.added_group IS NULL AND f.retired_seq IS NULL
-AND f.file_type = 'parquet')) LIMIT 1"""
+AND {is_visible("v.")} WHERE f.table_id = t.id AND {is_pending("f.")})) LIMIT 1"""
 _HOLDER = "SELECT owner FROM leases WHERE name = 'astha' AND expires_at > :now"
 
 

@@ -38,5 +38,5 @@ def plan_evolution(
 
 def require_serving(tx: Transaction, table: LakeTable) -> None:
     """Refuse when the version that the caller read serves no longer."""
-    if tx.require(table.name).head.find_standing(table.schema_hash) != "serving":
+    if tx.require(table.name).head.find_version_state(table.schema_hash) != "serving":
         raise SchemaChangedError(str(table.name))

@@ -9,7 +9,9 @@ from lakebed.core.errors import InvalidValueError
 from lakebed.core.rows import TableFiles, list_columns
 from lakebed.core.tables.snapshots import Pending, Trigger
 from lakebed.registry.codec import decode_row
+from lakebed.registry.journal.changes import last_journal_number
 from lakebed.registry.journal.leases import require_epoch
+from lakebed.registry.schema.predicates import VISIBLE_HASHES, is_pending
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
     from lakebed.registry.transaction import LockedTable, Transaction
 
 _COLUMNS = ", ".join(f"f.{column}" for column in list_columns(TableFiles))
-PENDING = """table_id = :table_id AND added_group IS NULL AND retired_seq IS NULL AND file_type = 'parquet'
-AND schema_hash IN (SELECT schema_hash FROM table_metadata WHERE table_id = :table_id AND standing IN ('serving', 'readable'))"""
+PENDING = f"""table_id = :table_id AND {is_pending()}
+AND schema_hash IN ({VISIBLE_HASHES})"""
 _AT_GROUP = f"""SELECT {_COLUMNS} FROM table_files f
 WHERE f.table_id = :table_id AND f.added_group <= :g AND (f.removed_group IS NULL OR f.removed_group > :g) ORDER BY f.id"""
 # Two halves that share no row, each led by its own index: an OR of the two would read every file of every table
@@ -49,7 +51,7 @@ class GroupStep:
     trigger: str | None = None  # what made the newest of these groups; None when no record of it is left
 
 
-def draw_group(tx: Transaction, table: LockedTable, kind: str) -> int:
+def allocate_group(tx: Transaction, table: LockedTable, kind: str) -> int:
     """The next group, for a change of this kind."""
     table.last_group += 1
     note_kind(tx, table, table.last_group, kind)
@@ -67,8 +69,8 @@ def seal(tx: Transaction, name: TableName, *, trigger: Trigger = Trigger.EVERY_I
     params = {"table_id": table.table_id}
     if not tx.query(f"SELECT 1 FROM table_files WHERE {PENDING} LIMIT 1", params):
         return None
-    draw_group(tx, table, trigger.recorded)
-    instant = tx.touch(table)
+    allocate_group(tx, table, trigger.recorded)
+    instant = tx.modified_at(table)
     tx.send(
         f"UPDATE table_files SET added_group = :g, modified_at = :now WHERE {PENDING}", {**params, "g": table.last_group, "now": instant}
     )
@@ -117,7 +119,7 @@ def set_committed_group(tx: Transaction, name: TableName, group: int, *, snapsho
     if group >= table.head.committed_group:
         tx.run(
             "UPDATE tables SET committed_group = :g, current_snapshot_id = :s, last_modified = :now WHERE id = :id",
-            {"g": group, "s": snapshot_id, "now": tx.touch(table), "id": table.table_id},
+            {"g": group, "s": snapshot_id, "now": tx.modified_at(table), "id": table.table_id},
         )
 
 
@@ -127,7 +129,6 @@ FROM table_files WHERE {PENDING}"""
 _GROUP = "SELECT min(added_group), count(added_group) FROM table_files WHERE id >= :first AND id < :beyond AND file_type = 'parquet'"
 _UNDER_WAY = """SELECT last_group FROM tables WHERE id = :table_id AND committed_group < last_group AND EXISTS (
 SELECT 1 FROM table_files WHERE id >= :first AND id < :beyond AND file_type = 'parquet' AND added_group IS NULL)"""
-_MARK = "SELECT last_seq FROM table_seq WHERE table_id = :table_id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,9 +142,9 @@ class Sealed:
 def seal_table(registry: Registry, table_id: int, *, trigger: Trigger = Trigger.EVERY_INSERT) -> Sealed:
     """Give what is pending its group, which records the trigger. Looks first without the writers' lock; a dropped table has nothing to seal."""
     with registry.read() as reader:
-        ((mark,),) = reader.query(_MARK, {"table_id": table_id})
+        upto = last_journal_number(reader, table_id)
         if not reader.query(_ANY, {"table_id": table_id}):
-            return Sealed(group=None, upto=mark)
+            return Sealed(group=None, upto=upto)
     return registry.transact(lambda tx: _seal(tx, table_id, trigger), tables=[table_id])
 
 
@@ -155,12 +156,6 @@ def _seal(tx: Transaction, table_id: int, trigger: Trigger) -> Sealed:
 def read_pending(reader: Queryable, table_id: int) -> Pending:
     files, rows, size, since = reader.query(_SUMS, {"table_id": table_id})[0]
     return Pending(files=int(files), rows=int(rows), bytes=int(size), since=int(since))
-
-
-def read_mark(reader: Queryable, table_id: int) -> int:
-    """The last journal number of the table, as of this snapshot."""
-    rows = reader.query(_MARK, {"table_id": table_id})
-    return int(rows[0][0]) if rows else 0
 
 
 def find_group_under_way(registry: Registry, table_id: int, file_ids: range) -> int | None:

@@ -16,9 +16,10 @@ from lakebed.core.suggestions import require_options
 from lakebed.core.tables.settings import DEFINITION, INDEXED, read_free_properties
 from lakebed.registry.codec import decode_row
 from lakebed.registry.ids import ID_BITS
+from lakebed.registry.schema.predicates import VISIBLE, is_pending, is_visible
 from lakebed.registry.table_cache import find_named, missing_table
 from lakebed.registry.tables.counters import recount
-from lakebed.registry.tables.groups import draw_group
+from lakebed.registry.tables.groups import allocate_group
 from lakebed.registry.tables.names import require_free_name
 from lakebed.registry.tables.serving import record_serving
 
@@ -30,14 +31,13 @@ if TYPE_CHECKING:
     from lakebed.registry.transaction import LockedTable, Reader, Transaction
 
 MAX_INDEXED = 8  # slots of the range index per table; part of stored ids: never change
-READABLE = ("serving", "readable")
 _FIXED_PROPERTIES = frozenset({INDEXED, DEFINITION})
 _INDEXABLE = frozenset({"int", "long", "float", "double", "date", "timestamp", "timestamptz"})
 _TIMES = frozenset({"timestamp", "timestamptz", "date", "long"})
 _LEAVE = """UPDATE table_files SET removed_group = :g, modified_at = :now
 WHERE table_id = :table_id AND added_group IS NOT NULL AND removed_group IS NULL AND schema_hash <> :hash"""
-_ENTER = """UPDATE table_files SET added_group = :g, modified_at = :now
-WHERE table_id = :table_id AND added_group IS NULL AND retired_seq IS NULL AND schema_hash = :hash AND file_type = 'parquet'"""
+_ENTER = f"""UPDATE table_files SET added_group = :g, modified_at = :now
+WHERE table_id = :table_id AND {is_pending()} AND schema_hash = :hash"""
 _METADATA_COLUMNS = list_columns(TableMetadata)
 
 
@@ -223,7 +223,7 @@ def require_evolvable(name: TableName, schema: Schema, versions: Sequence[TableM
     obstacles = [
         f"version {v.schema_version}: {o}"
         for v in versions
-        if v.standing in READABLE
+        if v.standing in VISIBLE
         for o in list_obstacles(schema, Schema.from_json(v.schema))
     ]
     serving = next(v for v in versions if v.standing == "serving")
@@ -265,12 +265,12 @@ def promote_version(tx: Transaction, name: TableName, schema_hash: str) -> int:
     if not staged:
         message = f"{name} has no staged version {schema_hash}: stage it first"
         raise InvalidValueError(message)
-    demote = "UPDATE table_metadata SET standing = 'incompatible', updated_at = :now WHERE table_id = :id AND standing IN ('serving', 'readable')"
+    demote = f"UPDATE table_metadata SET standing = 'incompatible', updated_at = :now WHERE table_id = :id AND {is_visible()}"
     tx.run(demote, {"id": table.table_id, "now": tx.now})
     tx.run("UPDATE table_metadata SET standing = 'serving', updated_at = :now WHERE id = :id", {"id": staged[0][0], "now": tx.now})
-    draw_group(tx, table, "promote")
-    record_serving(tx, table.table_id, seq=table.stamp, version=staged[0][1], group=table.last_group)
-    stamp = {"table_id": table.table_id, "g": table.last_group, "now": tx.touch(table), "hash": schema_hash}
+    allocate_group(tx, table, "promote")
+    record_serving(tx, table.table_id, seq=table.journal_number, version=staged[0][1], group=table.last_group)
+    stamp = {"table_id": table.table_id, "g": table.last_group, "now": tx.modified_at(table), "hash": schema_hash}
     tx.run(_LEAVE, stamp)
     tx.run(_ENTER, stamp)
     recount(tx, table)
@@ -283,7 +283,7 @@ def set_properties(tx: Transaction, name: TableName, changes: dict[str, Any]) ->
     if fixed := sorted(_FIXED_PROPERTIES & changes.keys()):
         message = f"{name}: {', '.join(fixed)} is fixed for life; create another table, or stage a new definition"
         raise InvalidValueError(message)
-    instant = tx.touch(table)
+    instant = tx.modified_at(table)
     of_table = "SELECT id, properties FROM table_metadata WHERE table_id = :id AND standing IN ('serving', 'staged')"
     for metadata_id, stored in tx.query(of_table, {"id": table.table_id}):
         kept = {key: value for key, value in {**json.loads(stored), **changes}.items() if value is not None}
@@ -299,7 +299,7 @@ def drop_table(tx: Transaction, name: TableName) -> None:
     table = tx.require(name)
     tx.run(
         "UPDATE tables SET dropped_at = :now, last_modified = :modified WHERE id = :id",
-        {"now": tx.now, "modified": tx.touch(table), "id": table.table_id},
+        {"now": tx.now, "modified": tx.modified_at(table), "id": table.table_id},
     )
     tx.after_commit.append(lambda: tx.cache.forget(name))
 
@@ -357,14 +357,14 @@ def _add_version(
         definition=definition,
         properties=json.loads(serving.properties),
     )
-    instant = tx.touch(table)
+    instant = tx.modified_at(table)
     tx.run("UPDATE tables SET last_modified = :now WHERE id = :id", {"now": instant, "id": table.table_id})
     version = max(v.schema_version for v in versions) + 1
     if standing == "serving":
-        record_serving(tx, table.table_id, seq=table.stamp, version=version, group=table.last_group)
+        record_serving(tx, table.table_id, seq=table.journal_number, version=version, group=table.last_group)
     indexed = json.loads(serving.properties).get("indexed", [])
     return _insert_version(
-        tx, spec, metadata_id=table.draw_id(), table_id=table.table_id, version=version, standing=standing, indexed=indexed, now=instant
+        tx, spec, metadata_id=table.allocate_id(), table_id=table.table_id, version=version, standing=standing, indexed=indexed, now=instant
     )
 
 

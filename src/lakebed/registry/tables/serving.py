@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from lakebed.registry.schema.predicates import is_visible
+
 if TYPE_CHECKING:
     from lakebed.registry.backends.protocol import Queryable
     from lakebed.registry.transaction import Transaction
@@ -19,8 +21,8 @@ _AT_SNAPSHOT = """SELECT schema_version FROM serving_history WHERE table_id = :i
 ORDER BY seq DESC LIMIT 1"""
 _NUMBER_AT = "SELECT max(seq) FROM serving_history WHERE table_id = :id AND at <= :at"
 # an older version of a plain table stays readable, unless it never served (an import keeps what it cannot read); one of a view set does not
-_HASHES = """SELECT m.schema_hash FROM table_metadata m JOIN tables t ON t.id = m.table_id WHERE m.table_id = :id
-AND (m.schema_version = :version OR (t.kind = 'table' AND m.schema_version < :version AND m.standing IN ('serving', 'readable')))"""
+_HASHES = f"""SELECT m.schema_hash FROM table_metadata m JOIN tables t ON t.id = m.table_id WHERE m.table_id = :id
+AND (m.schema_version = :version OR (t.kind = 'table' AND m.schema_version < :version AND {is_visible("m.")}))"""
 
 
 def record_serving(tx: Transaction, table_id: int, *, seq: int, version: int, group: int) -> None:

@@ -14,9 +14,10 @@ from lakebed.core.schema.schema import Schema
 from lakebed.core.tables.view_sets import find_definition, merge_window_of
 from lakebed.core.tables.windows import Expired, Piece, State, covers, is_unchanged, judge, list_windows
 from lakebed.core.times import MAX_MICROS, MIN_MICROS, TimeRange
+from lakebed.registry.schema.predicates import VISIBLE
 from lakebed.registry.table_cache import missing_table
 from lakebed.registry.tables.expired import read_expired
-from lakebed.registry.tables.lake_tables import READABLE, LakeTable, list_versions, promote_version, read_table
+from lakebed.registry.tables.lake_tables import LakeTable, list_versions, promote_version, read_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -140,7 +141,7 @@ def merge_window(table: LakeTable) -> int:
 
 
 def list_visible_hashes(reader: Queryable, table_id: int) -> list[str]:
-    return [v.schema_hash for v in list_versions(reader, table_id) if v.standing in READABLE]
+    return [v.schema_hash for v in list_versions(reader, table_id) if v.standing in VISIBLE]
 
 
 def list_pieces(
