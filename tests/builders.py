@@ -28,15 +28,8 @@ from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.registry import Registry
 from lakebed.registry.schema.tables import METADATA
 from lakebed.registry.tables.groups import seal
-from lakebed.registry.tables.lake_tables import (
-    LakeTable,
-    TableSpec,
-    create_table,
-    evolve_schema,
-    promote_version,
-    require_table,
-    stage_version,
-)
+from lakebed.registry.tables.lake_tables import LakeTable, TableSpec, create_table, require_table
+from lakebed.registry.tables.versions import evolve_schema, promote_version, stage_version
 from lakebed.storage.open import open_storage
 from lakebed.testing import SteppedBackend, Steps
 

@@ -28,7 +28,8 @@ from lakebed.parquet.schema.arrow import to_arrow
 from lakebed.registry.files.operations import Operation
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.partitions.retire import load_partitions_to_retire, retire_loaded
-from lakebed.registry.tables.lake_tables import LakeTable, TableSpec, create_table, evolve_schema, require_table
+from lakebed.registry.tables.lake_tables import LakeTable, TableSpec, create_table, require_table
+from lakebed.registry.tables.versions import evolve_schema
 from lakebed.staging.register import partition_of, place_file, wanted_of_foreign
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from lakebed.core.schema.types import Field, Primitive
 from lakebed.parquet.capture import capture
 from lakebed.parquet.schema.arrow import to_arrow
 from lakebed.registry.partitions.publish import publish_partition
-from lakebed.registry.tables.lake_tables import TableSpec, create_table, evolve_schema
+from lakebed.registry.tables.lake_tables import TableSpec, create_table
+from lakebed.registry.tables.versions import evolve_schema
 from lakebed.staging.register import partition_of, wanted_of
 
 if TYPE_CHECKING:

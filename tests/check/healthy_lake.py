@@ -27,7 +27,8 @@ from lakebed.registry.journal.leases import hold_for_reading
 from lakebed.registry.partitions.publish import Published, publish_partition
 from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.tables.groups import seal, seal_table
-from lakebed.registry.tables.lake_tables import TableSpec, create_table, promote_version, require_table, stage_version
+from lakebed.registry.tables.lake_tables import TableSpec, create_table, require_table
+from lakebed.registry.tables.versions import promote_version, stage_version
 
 if TYPE_CHECKING:
     from lakebed.registry.registry import Registry

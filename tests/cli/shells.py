@@ -12,7 +12,8 @@ from builders import DAILY, HOUR, ORDERS, SCHEMA, make_table, write_partition
 from lakebed.cli.app import app
 from lakebed.core.tables.view_sets import Definition
 from lakebed.lake import Lake, connect
-from lakebed.registry.tables.lake_tables import TableSpec, create_table, stage_version
+from lakebed.registry.tables.lake_tables import TableSpec, create_table
+from lakebed.registry.tables.versions import stage_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -75,7 +75,7 @@ def test_no_module_is_longer_than_four_hundred_lines() -> None:
 def test_no_statement_takes_a_value_by_formatting() -> None:
     """Only constants and declared names may be formatted into SQL; values are always bound."""
     allowed = re.compile(r"_?[A-Z][A-Z0-9_]*(\[.*\])?$")
-    declared = {"columns", "', '.join(_COLUMNS)", "', '.join(_METADATA_COLUMNS)", "sql", "source", "' AND '.join(conditions)", "CHANNEL"}
+    declared = {"columns", "', '.join(_COLUMNS)", "', '.join(METADATA_COLUMNS)", "sql", "source", "' AND '.join(conditions)", "CHANNEL"}
     found = []
     for module in (ROOT / "src/lakebed/registry").rglob("*.py"):
         for call in (n for n in ast.walk(ast.parse(module.read_text())) if isinstance(n, ast.Call)):

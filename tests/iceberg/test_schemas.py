@@ -15,7 +15,8 @@ from lakebed.core.schema.schema import Schema, walk
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
 from lakebed.iceberg.metadata.metadata import NAME_MAPPING
 from lakebed.iceberg.types.schemas import find_last_column_id, name_mapping, to_iceberg
-from lakebed.registry.tables.lake_tables import LakeTable, list_versions, require_table
+from lakebed.registry.tables.lake_tables import LakeTable, require_table
+from lakebed.registry.tables.versions import list_versions
 from lakebed.staging.register import register_files
 from strategies import schemas
 

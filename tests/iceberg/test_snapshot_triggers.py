@@ -11,7 +11,7 @@ from lakebed.components.snapshotter import Snapshotter
 from lakebed.core.tables.snapshots import Trigger
 from lakebed.iceberg.snapshots import create_iceberg_snapshot
 from lakebed.registry.tables.groups import require_group, seal_table
-from lakebed.registry.tables.lake_tables import set_properties
+from lakebed.registry.tables.versions import set_properties
 
 if TYPE_CHECKING:
     from ice import IceLake

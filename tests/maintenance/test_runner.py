@@ -27,7 +27,8 @@ from lakebed.registry.maintenance.runs import Run, add_run, finish_run, list_run
 from lakebed.registry.maintenance.schedules import begin_requested, begin_window, list_requested, read_windows
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.processes import make_owner
-from lakebed.registry.tables.lake_tables import TableSpec, create_table, set_properties
+from lakebed.registry.tables.lake_tables import TableSpec, create_table
+from lakebed.registry.tables.versions import set_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable

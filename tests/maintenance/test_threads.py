@@ -15,7 +15,7 @@ from lakebed.lake import Lake
 from lakebed.maintenance.threads import RepeatingThread
 from lakebed.registry.connect import open_backend
 from lakebed.registry.registry import Registry
-from lakebed.registry.tables.lake_tables import set_properties
+from lakebed.registry.tables.versions import set_properties
 from lakebed.service.service import Service, Upkeep
 from lakebed.storage.open import open_storage
 from serving import wait_until

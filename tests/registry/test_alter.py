@@ -18,7 +18,8 @@ from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.registry.maintenance.runs import list_runs
 from lakebed.registry.snapshots.history import list_snapshots
-from lakebed.registry.tables.lake_tables import TableSpec, create_table, list_versions, require_table
+from lakebed.registry.tables.lake_tables import TableSpec, create_table, require_table
+from lakebed.registry.tables.versions import list_versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import pytest
 from builders import ORDERS, count, fake_file, fresh_name, make_table, publish, within
 from lakebed.check import check
 from lakebed.registry.journal.changes import read_ends
-from lakebed.registry.tables.lake_tables import set_properties
+from lakebed.registry.tables.versions import set_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -27,7 +27,7 @@ from builders import (
 from lakebed.core.errors import InvalidValueError, TableNotFoundError
 from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.tables.counters import FileCounts, recount, update_table_statistics
-from lakebed.registry.tables.lake_tables import set_properties
+from lakebed.registry.tables.versions import set_properties
 
 if TYPE_CHECKING:
     from lakebed.registry.registry import Registry

@@ -38,7 +38,7 @@ from lakebed.registry.partitions.publish import publish as publish_in
 from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.snapshots.history import NewSnapshot, add_snapshot, expire_snapshots
 from lakebed.registry.tables.groups import set_committed_group
-from lakebed.registry.tables.lake_tables import set_properties
+from lakebed.registry.tables.versions import set_properties
 
 if TYPE_CHECKING:
     from lakebed.core.events import Event

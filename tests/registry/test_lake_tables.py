@@ -28,18 +28,8 @@ from lakebed.core.names import TableName
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.registry.tables.groups import list_files_at_group
-from lakebed.registry.tables.lake_tables import (
-    TableSpec,
-    create_table,
-    drop_table,
-    evolve_schema,
-    find_table,
-    list_tables,
-    list_versions,
-    require_table,
-    set_properties,
-    stage_version,
-)
+from lakebed.registry.tables.lake_tables import TableSpec, create_table, drop_table, find_table, list_tables, require_table
+from lakebed.registry.tables.versions import evolve_schema, list_versions, set_properties, stage_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -41,7 +41,8 @@ from lakebed.registry.partitions.publish import publish as publish_within
 from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.queries.plans import plan_files
 from lakebed.registry.registry import Registry
-from lakebed.registry.tables.lake_tables import require_table, set_properties
+from lakebed.registry.tables.lake_tables import require_table
+from lakebed.registry.tables.versions import set_properties
 from lakebed.testing import SteppedBackend, Steps
 
 if TYPE_CHECKING:

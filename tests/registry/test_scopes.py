@@ -8,7 +8,8 @@ from builders import ORDERS, SCHEMA, fake_file, make_table, new_partition, opera
 from lakebed.check import check
 from lakebed.core.errors import InvalidValueError, VictimsChangedError
 from lakebed.registry.partitions.publish import publish, publish_partition
-from lakebed.registry.tables.lake_tables import evolve_schema, require_table, set_properties
+from lakebed.registry.tables.lake_tables import require_table
+from lakebed.registry.tables.versions import evolve_schema, set_properties
 
 if TYPE_CHECKING:
     from lakebed.registry.registry import Registry

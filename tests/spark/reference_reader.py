@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from lakebed.core.names import TableName
 from lakebed.core.schema.schema import Schema
 from lakebed.lake import connect
-from lakebed.registry.tables.lake_tables import evolve_schema
+from lakebed.registry.tables.versions import evolve_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

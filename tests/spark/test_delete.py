@@ -18,7 +18,7 @@ from lakebed.pipeline.change.delete import delete
 from lakebed.pipeline.write.insert import schema_like
 from lakebed.registry.maintenance.runs import list_runs
 from lakebed.registry.snapshots.history import list_snapshots
-from lakebed.registry.tables.lake_tables import evolve_schema
+from lakebed.registry.tables.versions import evolve_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,7 +23,7 @@ from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.pipeline.write.files import staging, write_frame
 from lakebed.pipeline.write.insert import insert, schema_like
-from lakebed.registry.tables.lake_tables import evolve_schema
+from lakebed.registry.tables.versions import evolve_schema
 
 if TYPE_CHECKING:
     from pathlib import Path

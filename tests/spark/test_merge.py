@@ -20,7 +20,8 @@ from lakebed.pipeline.views.define import create_view_set
 from lakebed.pipeline.views.merge import carry_out_merge, choose_small, merge, plan_merge
 from lakebed.pipeline.write.insert import insert
 from lakebed.pipeline.write.json import insert_json
-from lakebed.registry.tables.lake_tables import TableSpec, create_table, evolve_schema, require_table, set_properties
+from lakebed.registry.tables.lake_tables import TableSpec, create_table, require_table
+from lakebed.registry.tables.versions import evolve_schema, set_properties
 from lakebed.registry.tables.view_sets import LiveFile
 from lakebed.testing import FixedClock
 

@@ -24,7 +24,8 @@ from lakebed.pipeline.read.combine import find_keys
 from lakebed.pipeline.views.build import materialize, materialize_all
 from lakebed.pipeline.views.define import create_view_set, promote
 from lakebed.pipeline.views.plan import plan_materialize
-from lakebed.registry.tables.lake_tables import require_table, set_properties
+from lakebed.registry.tables.lake_tables import require_table
+from lakebed.registry.tables.versions import set_properties
 from lakebed.registry.tables.view_sets import describe_view_sets
 from lakebed.testing import FixedClock
 

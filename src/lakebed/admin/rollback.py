@@ -21,9 +21,9 @@ from lakebed.registry.queries.plans import AtGroup
 from lakebed.registry.queries.time_travel import go_back
 from lakebed.registry.schema.predicates import VISIBLE
 from lakebed.registry.snapshots.history import has_instances
-from lakebed.registry.tables.evolve import plan_evolution, require_serving
 from lakebed.registry.tables.groups import list_files_at_group
-from lakebed.registry.tables.lake_tables import list_versions, require_table
+from lakebed.registry.tables.lake_tables import require_table
+from lakebed.registry.tables.versions import list_versions, plan_evolution, require_serving
 from lakebed.registry.tables.view_sets import list_all_definitions, version_of
 from lakebed.staging.register import open_writing, partition_of, wanted_of
 from lakebed.staging.write import naming_recovery

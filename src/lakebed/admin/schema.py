@@ -15,8 +15,9 @@ from lakebed.core.schema.types import List, Map, Primitive, Struct, Type
 from lakebed.parquet.schema.arrow import from_arrow
 from lakebed.registry.maintenance.runs import add_run, finish_run
 from lakebed.registry.table_cache import missing_table
-from lakebed.registry.tables.lake_tables import evolve_schema, list_versions, read_table, require_evolvable
+from lakebed.registry.tables.lake_tables import read_table
 from lakebed.registry.tables.names import resolve_name
+from lakebed.registry.tables.versions import evolve_schema, list_versions, require_evolvable
 from lakebed.registry.tables.view_sets import list_definitions
 
 if TYPE_CHECKING:

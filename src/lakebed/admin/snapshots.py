@@ -20,7 +20,8 @@ from lakebed.registry.maintenance.runs import add_run, finish_run
 from lakebed.registry.snapshots.foreign import FOREIGN, read_refs
 from lakebed.registry.snapshots.history import list_snapshots as list_kept
 from lakebed.registry.snapshots.requests import change_locked, read_properties, request_expiry
-from lakebed.registry.tables.lake_tables import require_table, set_properties
+from lakebed.registry.tables.lake_tables import require_table
+from lakebed.registry.tables.versions import set_properties
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

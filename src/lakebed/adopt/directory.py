@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -23,8 +22,9 @@ from lakebed.registry.files.known_paths import list_swept
 from lakebed.registry.files.left_out import LeftOut, drop_records, record_left_out
 from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
 from lakebed.registry.partitions.publish import publish_partition
-from lakebed.registry.tables.lake_tables import TableSpec, create_table, evolve_schema, require_table
+from lakebed.registry.tables.lake_tables import TableSpec, create_table, require_table
 from lakebed.registry.tables.names import resolve_name
+from lakebed.registry.tables.versions import evolve_schema
 from lakebed.staging.register import open_writing, partition_of, place_file, wanted_of_foreign
 from lakebed.storage.intake import bring_in
 
@@ -126,8 +126,7 @@ class _Taking:
 
     @property
     def partition_by(self) -> list[str]:
-        stored: list[str] = json.loads(self.table.metadata.partition_by)
-        return stored
+        return list(self.table.partition_by)
 
 
 def _take_all(taking: _Taking, steps: Sequence[Step], run: _Run) -> None:
@@ -246,7 +245,7 @@ def _rewrite(taking: _Taking, writing: Writing, step: Step) -> list[CapturedFile
         new_path=writing.new_path,
         target_bytes=TARGET_BYTES,
         compression=table.metadata.compression,
-        sort_by=tuple(table.schema.require(name).physical_name for name in json.loads(table.metadata.sort_by)),
+        sort_by=table.sort_columns,
     )
     with taking.place.open_input(step.file.path) as opened:
         rows = ForeignRows(path=step.file.path, size_bytes=step.file.size_bytes, opened=opened, constants=step.constants)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -25,7 +24,8 @@ from lakebed.parquet.foreign.preflight import check_files
 from lakebed.parquet.foreign.sandbox import ForeignFile
 from lakebed.registry.files.adoption import SourceStamp, list_adopted
 from lakebed.registry.files.known_paths import list_unknown
-from lakebed.registry.tables.lake_tables import find_table, list_versions
+from lakebed.registry.tables.lake_tables import find_table
+from lakebed.registry.tables.versions import list_versions
 from lakebed.storage.intake import can_link
 from lakebed.storage.partition_paths import decode_partition_path
 
@@ -224,7 +224,7 @@ def _partition_by(merged: Merged, request: AdoptRequest) -> tuple[str, ...]:
 
 def _existing(registry: Registry, table: LakeTable, files: Sequence[_Surveyed], request: AdoptRequest, types: Mapping[str, str]) -> Target:
     """What a table is cannot be chosen again; a wish that differs is refused."""
-    partition_by = tuple(json.loads(table.metadata.partition_by))
+    partition_by = table.partition_by
     event_field = table.schema.by_id.get(table.row.event_time_field or 0)
     event_time = event_field.name if event_field is not None else None
     if request.partition_by is not None and tuple(request.partition_by) != partition_by:

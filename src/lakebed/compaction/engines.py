@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from lakebed.compaction.plan import LOCAL_BYTES, sort_columns
-from lakebed.core.schema.transforms import resolve_transforms
+from lakebed.compaction.plan import LOCAL_BYTES
 from lakebed.core.schema.types import Primitive
 from lakebed.parquet.rewrite.reader import RowSum, Source
 from lakebed.parquet.rewrite.rewriter import Recipe, rewrite_files
@@ -85,7 +83,7 @@ class LocalEngine:
             partition_path=partition_path,
             target_bytes=order.run.target_bytes,
             compression=table.metadata.compression,
-            sort_by=sort_columns(table),
+            sort_by=table.sort_columns,
         )
 
 
@@ -106,5 +104,5 @@ class Engines:
 def statistics_of(table: LakeTable) -> Wanted:
     """Kept wherever they stand: columns that rows are partitioned by, and times, whose range is judged."""
     times = (f.field_id for f in table.schema.fields if isinstance(f.type, Primitive) and f.type.name in _TIMES)
-    sources = (f.field_id for _, f in resolve_transforms(table.schema, json.loads(table.metadata.partition_by)))
+    sources = (f.field_id for _, f in table.transforms)
     return replace(wanted_of(table), always=frozenset((*times, *sources)))

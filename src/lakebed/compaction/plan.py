@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
@@ -28,14 +27,13 @@ from lakebed.core.tables.windows import find_runs, span
 from lakebed.core.times import from_micros
 from lakebed.registry.queries.small_files import list_updated
 from lakebed.registry.schema.predicates import VISIBLE
-from lakebed.registry.tables.lake_tables import list_versions
 from lakebed.registry.tables.names import resolve_name
+from lakebed.registry.tables.versions import list_versions
 from lakebed.registry.tables.view_sets import list_instances, list_live_files, list_pieces, merge_window, require_lake_table, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from lakebed.core.schema.schema import Schema
     from lakebed.core.tables.windows import Piece
     from lakebed.registry.registry import Registry
     from lakebed.registry.tables.lake_tables import LakeTable
@@ -207,19 +205,10 @@ def has_combine(table: LakeTable) -> bool:
     return definition is not None and definition.combine is not None
 
 
-def sort_columns(table: LakeTable) -> tuple[str, ...]:
-    """Physical names of the columns that files are sorted by: settings name a column as it was first called."""
-    return tuple(_physical(table.schema, name) for name in json.loads(table.metadata.sort_by))
-
-
 def can_sort(table: LakeTable) -> bool:
     """Whether the in-process engine knows the order of what the table is sorted by: nested values have none there."""
     kinds = {f.physical_name: f.type for f in table.schema.fields}
-    return all(isinstance(kinds[name], Primitive) for name in sort_columns(table))
-
-
-def _physical(schema: Schema, name: str) -> str:
-    return name if any(f.physical_name == name for f in schema.fields) else schema.require(name).physical_name
+    return all(isinstance(kinds[name], Primitive) for name in table.sort_columns)
 
 
 Planned = tuple[RunPlan | None, list[GroupRow]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,7 +33,8 @@ from lakebed.registry.files.adoption import (
 )
 from lakebed.registry.files.left_out import LeftOut, record_left_out
 from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
-from lakebed.registry.tables.lake_tables import TableSpec, create_table, find_table, list_versions
+from lakebed.registry.tables.lake_tables import TableSpec, create_table, find_table
+from lakebed.registry.tables.versions import list_versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -145,7 +145,7 @@ class _Importing:
         table = find_table(self.registry, name)
         if table is None:
             return None
-        stored = json.loads(table.metadata.properties).get(LEGACY, {})
+        stored = table.properties.get(LEGACY, {})
         if stored.get("view_set") != view_set:
             raise TableExistsError(str(name))
         return str(stored["schema_hash"])

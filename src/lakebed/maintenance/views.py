@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -57,7 +56,7 @@ def merge_closed(place: Workplace) -> Report:
         if place.cancelled():
             break
         with isolated(str(view), problems):
-            window_us = merge_window_of(json.loads(require_table(place.registry, view).metadata.properties))
+            window_us = merge_window_of(require_table(place.registry, view).properties)
             closed = place.registry.now() // window_us * window_us
             done = merge(place.context(), str(view), insert_end=from_micros(closed), instance=None)
             sums.update(runs=len(done.runs), partitions=done.partitions_before, files_in=done.files_before, files_out=done.files_after)

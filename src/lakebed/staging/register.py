@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -157,7 +156,7 @@ def register_files(  # noqa: PLR0913 - one keyword per choice
     places = [storage.canonical(path) for path in paths]
     if swept := list_swept(registry, places):
         raise FileConflictError(swept[0], reason="a sweep queued it for deletion: copy it to another path and register that")
-    partition_by = json.loads(table.metadata.partition_by)
+    partition_by = table.partition_by
     wanted = wanted_of_foreign(table, paths, partition_by, adopt=adopt)
     captured: list[CapturedFile] = []
     for answer in capture_foreign(storage, paths, table.schema, wanted=wanted, verify=depth, progress=progress):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -235,7 +234,7 @@ def _check(lake: Lake, table: str, paths: list[str], *, adopt: bool, verify: Ver
     from lakebed.parquet.foreign.preflight import check_files as check  # noqa: PLC0415 - brings pyarrow
 
     found = lake.table(table)
-    partition_by = json.loads(found.metadata.partition_by)
+    partition_by = found.partition_by
     event_time = found.row.event_time_field
     with showing("checking") as tell:
         return check(

@@ -90,7 +90,7 @@ def list_needed(schema: Schema, *, event_time: int | None, partition_by: Sequenc
     """Columns that cannot be dropped, by field id, and what they are needed for."""
     needed: dict[int, str] = {}
     for name in sort_by:
-        needed[_setting(schema, name).field_id] = "the table is sorted by it"
+        needed[schema.require_original(name).field_id] = "the table is sorted by it"
     for transform, source in resolve_transforms(schema, partition_by):
         needed[source.field_id] = f"the table is partitioned by {transform}"
     if event_time is not None:
@@ -103,11 +103,6 @@ def require_settings(schema: Schema, *, partition_by: Sequence[str], sort_by: Se
     for text in partition_by:
         parse_transform(text)
     list_needed(schema, event_time=None, partition_by=partition_by, sort_by=sort_by)
-
-
-def _setting(schema: Schema, name: str) -> Field:
-    """Settings name a column as it was first called."""
-    return next((f for f in schema.fields if f.physical_name == name), None) or schema.require(name)
 
 
 def _checked(fields: tuple[Field, ...]) -> Schema:

@@ -49,6 +49,10 @@ class Schema:
             raise missing_column(name, (f.name for f in self.fields))
         return field
 
+    def require_original(self, name: str) -> Field:
+        """The field that settings name: as it was first called, or as it is called today."""
+        return next((f for f in self.fields if f.physical_name == name), None) or self.require(name)
+
     def resolve(self, name: str) -> Field:
         """As Spark does: exactly by preference, else without regard to case."""
         alike = [field for field in self.fields if field.name.lower() == name.lower()]

@@ -168,8 +168,7 @@ def text_of(value: Value, source: Primitive) -> str:
 
 
 def _source(schema: Schema, transform: Transform) -> Field:
-    by_first_name = {field.physical_name: field for field in schema.fields}
-    field = by_first_name.get(transform.column) or schema.require(transform.column)
+    field = schema.require_original(transform.column)
     if not isinstance(field.type, Primitive) or field.type.name not in _SOURCES[transform.kind]:
         kind = str(field.type) if isinstance(field.type, Primitive) else type(field.type).__name__.lower()
         allowed = ", ".join(sorted(_SOURCES[transform.kind]))

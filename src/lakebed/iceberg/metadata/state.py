@@ -15,7 +15,8 @@ from lakebed.iceberg.metadata.metadata import Wanted
 from lakebed.iceberg.types.schemas import parse_schema
 from lakebed.registry.snapshots.history import find_instances, has_instances
 from lakebed.registry.tables.groups import GroupStep, list_files_at_group, plan_step
-from lakebed.registry.tables.lake_tables import find_row, list_versions
+from lakebed.registry.tables.lake_tables import find_row
+from lakebed.registry.tables.versions import list_versions
 
 if TYPE_CHECKING:
     from lakebed.core.rows import TableFiles, TableMetadata, Tables

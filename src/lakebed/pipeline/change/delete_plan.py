@@ -18,7 +18,7 @@ from lakebed.pipeline.spark.interrupts import interruptible
 from lakebed.pipeline.sql.filters import find_filter, parse_where
 from lakebed.registry.partitions.replace import list_holders
 from lakebed.registry.queries.plans import read_plan
-from lakebed.registry.tables.lake_tables import list_versions
+from lakebed.registry.tables.versions import list_versions
 from lakebed.registry.tables.view_sets import list_live_files, version_of
 
 if TYPE_CHECKING:

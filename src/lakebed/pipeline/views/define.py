@@ -16,18 +16,9 @@ from lakebed.pipeline.rows.types import from_spark
 from lakebed.pipeline.spark.errors import spark_translated
 from lakebed.pipeline.sql.definitions import PARTIALS, find_aggregates, has_unknown_functions, parse_sources, run_query
 from lakebed.registry.table_cache import missing_table
-from lakebed.registry.tables.lake_tables import (
-    TableSpec,
-    create_table,
-    find_table,
-    list_versions,
-    promote_version,
-    read_table,
-    require_table,
-    stage_version,
-    withdraw_staged,
-)
+from lakebed.registry.tables.lake_tables import TableSpec, create_table, find_table, read_table, require_table
 from lakebed.registry.tables.names import resolve_name
+from lakebed.registry.tables.versions import list_versions, promote_version, stage_version, withdraw_staged
 from lakebed.registry.tables.view_sets import as_view, list_definitions, merge_window, promote_when_covered, read_newest, read_view
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from lakebed.registry.files.batches import Batch, adopt_query, find_registered
 from lakebed.registry.journal.changes import last_journal_number
 from lakebed.registry.partitions.publish import Published, publish_partition
 from lakebed.registry.partitions.replace import list_visible_partitions, over_paths
-from lakebed.registry.tables.evolve import plan_evolution
-from lakebed.registry.tables.lake_tables import list_versions, require_table
+from lakebed.registry.tables.lake_tables import require_table
 from lakebed.registry.tables.names import resolve_name
+from lakebed.registry.tables.versions import list_versions, plan_evolution
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

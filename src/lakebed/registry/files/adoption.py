@@ -13,7 +13,7 @@ from lakebed.core.errors import OperationConflictError
 from lakebed.core.tables.settings import LEGACY
 from lakebed.registry.files.deletion_queue import queue_files
 from lakebed.registry.files.operations import Operation
-from lakebed.registry.tables.lake_tables import list_versions, stage_version, withdraw_staged
+from lakebed.registry.tables.versions import list_versions, stage_version, withdraw_staged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

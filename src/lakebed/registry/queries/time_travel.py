@@ -12,8 +12,9 @@ from lakebed.core.times import Time, show, to_micros
 from lakebed.registry.queries.plans import AsOf, AtGroup, find_number_at, read_plan, require_number
 from lakebed.registry.snapshots.foreign import FOREIGN
 from lakebed.registry.table_cache import missing_table
-from lakebed.registry.tables.lake_tables import list_versions, read_table
+from lakebed.registry.tables.lake_tables import read_table
 from lakebed.registry.tables.serving import find_version_at, find_version_of
+from lakebed.registry.tables.versions import list_versions
 from lakebed.registry.transaction import MAX_SKEW_US
 
 if TYPE_CHECKING:

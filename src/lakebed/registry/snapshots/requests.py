@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.tables.snapshots import WISHES, Wishes, parse_wishes
 from lakebed.registry.snapshots.history import list_ids
-from lakebed.registry.tables.lake_tables import set_properties
+from lakebed.registry.tables.versions import set_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -4,41 +4,37 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from lakebed.core.errors import InvalidValueError, SchemaRefusedError, TableExistsError
+from lakebed.core.errors import SchemaRefusedError, TableExistsError
 from lakebed.core.names import TableName
 from lakebed.core.rows import TableMetadata, Tables, list_columns
-from lakebed.core.schema.altering import list_needed, require_settings
-from lakebed.core.schema.schema import Schema, hash_schema, list_obstacles, require_clear_names
+from lakebed.core.schema.altering import require_settings
+from lakebed.core.schema.schema import Schema, hash_schema, require_clear_names
+from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.schema.types import Primitive
 from lakebed.core.suggestions import require_options
-from lakebed.core.tables.settings import DEFINITION, INDEXED, read_free_properties
+from lakebed.core.tables.settings import read_free_properties
 from lakebed.registry.codec import decode_row
 from lakebed.registry.ids import ID_BITS
-from lakebed.registry.schema.predicates import VISIBLE, is_pending, is_visible
 from lakebed.registry.table_cache import find_named, missing_table
-from lakebed.registry.tables.counters import recount
-from lakebed.registry.tables.groups import allocate_group
 from lakebed.registry.tables.names import require_free_name
 from lakebed.registry.tables.serving import record_serving
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakebed.core.schema.transforms import Transform
+    from lakebed.core.schema.types import Field
     from lakebed.registry.backends.protocol import Queryable
     from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import LockedTable, Reader, Transaction
+    from lakebed.registry.transaction import Reader, Transaction
 
 MAX_INDEXED = 8  # slots of the range index per table; part of stored ids: never change
-_FIXED_PROPERTIES = frozenset({INDEXED, DEFINITION})
 _INDEXABLE = frozenset({"int", "long", "float", "double", "date", "timestamp", "timestamptz"})
 _TIMES = frozenset({"timestamp", "timestamptz", "date", "long"})
-_LEAVE = """UPDATE table_files SET removed_group = :g, modified_at = :now
-WHERE table_id = :table_id AND added_group IS NOT NULL AND removed_group IS NULL AND schema_hash <> :hash"""
-_ENTER = f"""UPDATE table_files SET added_group = :g, modified_at = :now
-WHERE table_id = :table_id AND {is_pending()} AND schema_hash = :hash"""
-_METADATA_COLUMNS = list_columns(TableMetadata)
+METADATA_COLUMNS = list_columns(TableMetadata)
 
 
 class TableOptions(TypedDict, total=False):
@@ -80,7 +76,7 @@ class TableSpec:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LakeTable:
     """A table as the registry knows it, with its serving version."""
 
@@ -100,10 +96,36 @@ class LakeTable:
     def schema_hash(self) -> str:
         return self.metadata.schema_hash
 
+    @cached_property
+    def properties(self) -> dict[str, Any]:
+        """The settings of the serving version, those that only Lakebed writes among them."""
+        found: dict[str, Any] = json.loads(self.metadata.properties)
+        return found
+
     @property
     def indexed(self) -> tuple[int, ...]:
         """Field ids in the order of their range-index slots; the event time first."""
-        return tuple(json.loads(self.metadata.properties).get("indexed", ()))
+        return tuple(self.properties.get("indexed", ()))
+
+    @cached_property
+    def partition_by(self) -> tuple[str, ...]:
+        """The partition transforms as they were given."""
+        return tuple(json.loads(self.metadata.partition_by))
+
+    @cached_property
+    def transforms(self) -> tuple[tuple[Transform, Field], ...]:
+        """Each partition transform beside its source column."""
+        return resolve_transforms(self.schema, self.partition_by)
+
+    @cached_property
+    def sort_by(self) -> tuple[str, ...]:
+        """The columns that files are sorted by, as they were first called."""
+        return tuple(json.loads(self.metadata.sort_by))
+
+    @cached_property
+    def sort_columns(self) -> tuple[str, ...]:
+        """Physical names of the columns that files are sorted by: settings name a column as it was first called."""
+        return tuple(self.schema.require_original(name).physical_name for name in self.sort_by)
 
 
 def read_indexed(reader: Reader | Transaction, table_id: int) -> tuple[int, ...]:
@@ -143,7 +165,7 @@ def add_table(tx: Transaction, spec: TableSpec, *, event_time: int | None = None
         [(table_id, spec.name.database, spec.name.name, spec.kind, event_time, tx.now, tx.now)],
     )
     metadata_id = (table_id << ID_BITS) + 1
-    _insert_version(
+    insert_version(
         tx, spec, metadata_id=metadata_id, table_id=table_id, version=1, standing="serving", indexed=list(indexed), now=tx.now
     )  # fmt: skip
     record_serving(tx, table_id, seq=0, version=1, group=0)
@@ -173,7 +195,7 @@ def read_table(reader: Queryable, name: TableName) -> LakeTable | None:
         return None if alike is None else read_table(reader, alike[1])
     row = decode_row(Tables, rows[0])
     found = reader.query(
-        f"SELECT {', '.join(_METADATA_COLUMNS)} FROM table_metadata WHERE table_id = :id AND standing = 'serving'", {"id": row.id}
+        f"SELECT {', '.join(METADATA_COLUMNS)} FROM table_metadata WHERE table_id = :id AND standing = 'serving'", {"id": row.id}
     )
     metadata = decode_row(TableMetadata, found[0])
     return LakeTable(row=row, metadata=metadata, schema=Schema.from_json(metadata.schema))
@@ -196,102 +218,6 @@ def list_all_tables(registry: Registry) -> list[Tables]:
     """Dropped ones too."""
     columns = ", ".join(list_columns(Tables))
     return [decode_row(Tables, row) for row in registry.query(f"SELECT {columns} FROM tables ORDER BY id")]
-
-
-def list_versions(reader: Queryable, table_id: int) -> list[TableMetadata]:
-    rows = reader.query(
-        f"SELECT {', '.join(_METADATA_COLUMNS)} FROM table_metadata WHERE table_id = :id ORDER BY schema_version", {"id": table_id}
-    )
-    return [decode_row(TableMetadata, row) for row in rows]
-
-
-def evolve_schema(tx: Transaction, name: TableName, schema: Schema) -> str:
-    """Serve a plain table under a new schema that reads every readable version; the hash of the new version.
-
-    Refuses with every obstacle named: plain tables never strand a partition.
-    """
-    table = tx.require(name)
-    versions = list_versions(tx, table.table_id)
-    serving = next(v for v in versions if v.standing == "serving")
-    require_evolvable(name, schema, versions, event_time=table.head.event_time_field)
-    tx.run("UPDATE table_metadata SET standing = 'readable', updated_at = :now WHERE id = :id", {"id": serving.id, "now": tx.now})
-    return _add_version(tx, table, serving, schema, versions, standing="serving")
-
-
-def require_evolvable(name: TableName, schema: Schema, versions: Sequence[TableMetadata], *, event_time: int | None) -> None:
-    """Refuse a schema that cannot read what was written, or that lacks a column which the table's own settings name."""
-    obstacles = [
-        f"version {v.schema_version}: {o}"
-        for v in versions
-        if v.standing in VISIBLE
-        for o in list_obstacles(schema, Schema.from_json(v.schema))
-    ]
-    serving = next(v for v in versions if v.standing == "serving")
-    known, kept = Schema.from_json(serving.schema), {f.field_id for f in schema.fields}
-    needed = list_needed(
-        known, event_time=event_time, partition_by=json.loads(serving.partition_by), sort_by=json.loads(serving.sort_by)
-    )  # fmt: skip
-    obstacles += [f"{known.by_id[field_id].name} cannot be dropped: {why}" for field_id, why in needed.items() if field_id not in kept]
-    _require_stable_names(versions, schema, name)
-    if obstacles:
-        message = f"{name} cannot take the new schema: {'; '.join(obstacles)}"
-        raise SchemaRefusedError(message)
-
-
-def stage_version(tx: Transaction, name: TableName, schema: Schema, *, definition: str) -> str:
-    """A view set's next definition: built beside the serving one, invisible until promoted."""
-    table = tx.require(name)
-    versions = list_versions(tx, table.table_id)
-    serving = next(v for v in versions if v.standing == "serving")
-    withdraw_staged(tx, name)
-    return _add_version(tx, table, serving, schema, versions, standing="staged", definition=definition)
-
-
-def withdraw_staged(tx: Transaction, name: TableName) -> None:
-    """Give up the staged definition, if there is one; what was built for it becomes incompatible."""
-    tx.run(
-        "UPDATE table_metadata SET standing = 'incompatible', updated_at = :now WHERE table_id = :id AND standing = 'staged'",
-        {"id": tx.require(name).table_id, "now": tx.now},
-    )
-
-
-def promote_version(tx: Transaction, name: TableName, schema_hash: str) -> int:
-    """Serve the staged version from now on; the group in which files change places. Counters follow in this transaction."""
-    table = tx.require(name)
-    staged = tx.query(
-        "SELECT id, schema_version FROM table_metadata WHERE table_id = :id AND schema_hash = :hash AND standing = 'staged'",
-        {"id": table.table_id, "hash": schema_hash},
-    )
-    if not staged:
-        message = f"{name} has no staged version {schema_hash}: stage it first"
-        raise InvalidValueError(message)
-    demote = f"UPDATE table_metadata SET standing = 'incompatible', updated_at = :now WHERE table_id = :id AND {is_visible()}"
-    tx.run(demote, {"id": table.table_id, "now": tx.now})
-    tx.run("UPDATE table_metadata SET standing = 'serving', updated_at = :now WHERE id = :id", {"id": staged[0][0], "now": tx.now})
-    allocate_group(tx, table, "promote")
-    record_serving(tx, table.table_id, seq=table.journal_number, version=staged[0][1], group=table.last_group)
-    stamp = {"table_id": table.table_id, "g": table.last_group, "now": tx.modified_at(table), "hash": schema_hash}
-    tx.run(_LEAVE, stamp)
-    tx.run(_ENTER, stamp)
-    recount(tx, table)
-    return table.last_group
-
-
-def set_properties(tx: Transaction, name: TableName, changes: dict[str, Any]) -> None:
-    """Change settings of the serving and the staged version; a None removes one. What files were registered under cannot change."""
-    table = tx.require(name)
-    if fixed := sorted(_FIXED_PROPERTIES & changes.keys()):
-        message = f"{name}: {', '.join(fixed)} is fixed for life; create another table, or stage a new definition"
-        raise InvalidValueError(message)
-    instant = tx.modified_at(table)
-    of_table = "SELECT id, properties FROM table_metadata WHERE table_id = :id AND standing IN ('serving', 'staged')"
-    for metadata_id, stored in tx.query(of_table, {"id": table.table_id}):
-        kept = {key: value for key, value in {**json.loads(stored), **changes}.items() if value is not None}
-        tx.run(
-            "UPDATE table_metadata SET properties = :p, updated_at = :now, last_modified = :now WHERE id = :id",
-            {"p": json.dumps(kept, sort_keys=True), "now": instant, "id": metadata_id},
-        )
-    tx.run("UPDATE tables SET last_modified = :now WHERE id = :id", {"now": instant, "id": table.table_id})
 
 
 def drop_table(tx: Transaction, name: TableName) -> None:
@@ -327,48 +253,7 @@ def _indexed_fields(spec: TableSpec) -> list[int]:
     return [f.field_id for f in fields]
 
 
-def _require_stable_names(versions: Sequence[TableMetadata], schema: Schema, name: TableName) -> None:
-    """Ids and physical names are fixed for life: a new column may not take those of a dropped one."""
-    for version in versions:
-        known = Schema.from_json(version.schema).by_id
-        for field_id, f in schema.by_id.items():
-            if field_id in known and known[field_id].physical_name != f.physical_name:
-                message = f"{name}: field {field_id} was written as {known[field_id].physical_name}, never as {f.physical_name}"
-                raise SchemaRefusedError(message)
-
-
-def _add_version(
-    tx: Transaction,
-    table: LockedTable,
-    serving: TableMetadata,
-    schema: Schema,
-    versions: list[TableMetadata],
-    *,
-    standing: str,
-    definition: str = "",
-) -> str:
-    spec = TableSpec(
-        name=table.name,
-        schema=schema,
-        kind=table.head.kind,
-        partition_by=tuple(json.loads(serving.partition_by)),
-        sort_by=tuple(json.loads(serving.sort_by)),
-        compression=serving.compression,
-        definition=definition,
-        properties=json.loads(serving.properties),
-    )
-    instant = tx.modified_at(table)
-    tx.run("UPDATE tables SET last_modified = :now WHERE id = :id", {"now": instant, "id": table.table_id})
-    version = max(v.schema_version for v in versions) + 1
-    if standing == "serving":
-        record_serving(tx, table.table_id, seq=table.journal_number, version=version, group=table.last_group)
-    indexed = json.loads(serving.properties).get("indexed", [])
-    return _insert_version(
-        tx, spec, metadata_id=table.allocate_id(), table_id=table.table_id, version=version, standing=standing, indexed=indexed, now=instant
-    )
-
-
-def _insert_version(
+def insert_version(
     tx: Transaction, spec: TableSpec, *, metadata_id: int, table_id: int, version: int, standing: str, indexed: list[int], now: int
 ) -> str:
     schema_hash = hash_schema(spec.schema, version=version, definition=spec.definition)
@@ -393,5 +278,5 @@ def _insert_version(
         now,
         now,
     )
-    tx.insert("table_metadata", _METADATA_COLUMNS, [values])
+    tx.insert("table_metadata", METADATA_COLUMNS, [values])
     return schema_hash

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +16,8 @@ from lakebed.core.times import MAX_MICROS, MIN_MICROS, TimeRange
 from lakebed.registry.schema.predicates import VISIBLE
 from lakebed.registry.table_cache import missing_table
 from lakebed.registry.tables.expired import read_expired
-from lakebed.registry.tables.lake_tables import LakeTable, list_versions, promote_version, read_table
+from lakebed.registry.tables.lake_tables import LakeTable, read_table
+from lakebed.registry.tables.versions import list_versions, promote_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -137,7 +137,7 @@ def list_definitions(reader: Queryable) -> dict[TableName, frozenset[TableName]]
 
 
 def merge_window(table: LakeTable) -> int:
-    return merge_window_of(json.loads(table.metadata.properties))
+    return merge_window_of(table.properties)
 
 
 def list_visible_hashes(reader: Queryable, table_id: int) -> list[str]:
@@ -249,7 +249,7 @@ def _describe(reader: Reader, name: TableName, *, count_windows: bool) -> ViewSe
     fresh, stale = count_states(reader, as_view(table)) if count_windows and definition is not None else (None, None)
     return ViewSetRow(
         view_set_name=str(name),
-        definition=definition.sql if definition is not None else str(json.loads(table.metadata.properties).get("definition", "")),
+        definition=definition.sql if definition is not None else str(table.properties.get("definition", "")),
         source=str(definition.over) if definition is not None else None,
         slice_us=definition.slice_us if definition is not None else None,
         schema_hash=table.schema_hash,
