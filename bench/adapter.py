@@ -30,13 +30,14 @@ from lakebed.parquet.cache import FooterCache, open_file
 from lakebed.parquet.capture import CapturedFile, capture
 from lakebed.parquet.inspect import Wanted
 from lakebed.registry.files.footers import FooterIndex
-from lakebed.registry.files.operations import ChangeKind
-from lakebed.registry.journal.notifications import Follower
+from lakebed.registry.files.operations import Operation
 from lakebed.registry.partitions.publish import publish_partition
-from lakebed.registry.partitions.retire import retire_by_ids
+from lakebed.registry.partitions.retire import load_partitions_to_retire, retire_loaded
 from lakebed.registry.queries import plans
 from lakebed.registry.tables.lake_tables import LakeTable
+from lakebed.registry.transaction import Transaction
 from lakebed.staging.write import new_op_id
+from lakebed.testing import Follower
 
 Registry = Lake
 TABLE = "bench.events"
@@ -96,7 +97,7 @@ def publish(registry: Registry, files: list[NewFile], event_range: tuple[int, in
         files=tuple(files),
         event_range=event_range,
     )
-    publish_partition(registry.registry, partition, ChangeKind(op_id=new_op_id(registry.registry)))
+    publish_partition(registry.registry, partition, Operation(op_id=new_op_id(registry.registry)))
 
 
 def fill(registry: Registry, up_to: int, *, spread: int | None = None) -> None:
@@ -173,7 +174,12 @@ def retire_half(registry: Registry) -> int:
         {"table_id": registry.registry.require_table_id(NAME), "paths": [f"part={part}" for part in range(5)]},
     )
     ids = {row[0] for row in rows}
-    return registry.registry.transact(lambda tx: retire_by_ids(tx, NAME, ids, grace_us=0), tables=[NAME]).files
+
+    def retire(tx: Transaction) -> int:
+        table = tx.require(NAME)
+        return retire_loaded(tx, table, load_partitions_to_retire(tx, table, ids, exactly=True), reason="retired", grace_us=0).files
+
+    return registry.registry.transact(retire, tables=[NAME])
 
 
 def clean_up(registry: Registry) -> int:
@@ -203,7 +209,7 @@ def store_footer(registry: Registry, path: Path) -> None:
     wide = registry.create_table("bench.wide", pq.read_schema(path))
     captured = capture(registry.storage, str(path), wide.schema, wanted=Wanted(require_ids=False))
     partition = NewPartition(table=wide.name, schema_hash=wide.schema_hash, fingerprint=fingerprints.ZERO, files=(captured.file,))
-    publish_partition(registry.registry, partition, ChangeKind(op_id=new_op_id(registry.registry)))
+    publish_partition(registry.registry, partition, Operation(op_id=new_op_id(registry.registry)))
 
 
 def register_links(registry: Registry, files: int) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from builders import HOUR, SCHEMA, START, fake_file, grow_schema, insert_hours, make_view, micros_of, promote, stage, within
 from history_checks import compare
@@ -27,10 +27,11 @@ from lakebed.registry.files.operations import Operation
 from lakebed.registry.journal.changes import read_ends
 from lakebed.registry.journal.leases import end_reading, hold_for_reading
 from lakebed.registry.partitions.publish import publish_partition
-from lakebed.registry.partitions.retire import Retired, retire_by_ids, retire_by_key, retire_by_range, retire_expired
+from lakebed.registry.partitions.retire import Retired
 from lakebed.registry.snapshots.history import NewSnapshot, add_snapshot, expire_snapshots
 from lakebed.registry.tables.groups import seal, set_committed_group
 from lakebed.registry.tables.lake_tables import TableSpec, create_table
+from retiring import retire_by_ids, retire_by_key, retire_by_range, retire_expired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Transaction
     from lakebed.testing import FixedClock
+
+RetiredT = TypeVar("RetiredT", bound=Retired)
 
 
 class History:
@@ -370,7 +373,7 @@ class History:
             event_range=(min(low for low, _ in spans), max(high for _, high in spans)) if spans else None,
         )
 
-    def _retire(self, table: Table, victims: Sequence[Partition], move: Callable[[Transaction], Retired], *, grace_us: int) -> Retired:
+    def _retire(self, table: Table, victims: Sequence[Partition], move: Callable[[Transaction], RetiredT], *, grace_us: int) -> RetiredT:
         files = table.files_of(p.partition_id for p in victims)
         stamp = table.last_seq + 1
         done = within(self.registry, move, table.name)

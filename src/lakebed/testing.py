@@ -15,17 +15,23 @@ from lakebed.core.times import to_micros
 from lakebed.lake import Lake, connect
 from lakebed.registry.backends.protocol import CommitUnknownError
 from lakebed.registry.files.range_index import bins_of_columns
+from lakebed.registry.journal.changes import read_changes, read_ends
+from lakebed.registry.journal.notifications import SWEEP_S, open_hints
 from lakebed.registry.tables.counters import recount
 from lakebed.registry.tables.lake_tables import read_indexed
 from lakebed.storage.protocol import DeleteOutcome, Deletion
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
+    from lakebed.core.events import Event
     from lakebed.core.files import ColumnStatistics
+    from lakebed.core.rows import Row
     from lakebed.registry.backends.protocol import Backend, Connection, Rows, SystemTables, TableHead
     from lakebed.registry.backends.statements import Dialect, Statement, Value
+    from lakebed.registry.journal.notifications import Hint
     from lakebed.registry.partitions.publish import Published
     from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Transaction
@@ -299,3 +305,36 @@ class StubbornStorage:
         done = {outcome.path: outcome for outcome in self.real.delete([path for path in paths if path not in self.refused])}
         told = "throttled: try again later"
         return [done.get(path) or DeleteOutcome(path=path, result=Deletion.FAILED, reason=told) for path in paths]
+
+
+class Follower:
+    """All changes of all tables from given positions on, per table in order. Positions live with the caller."""
+
+    def __init__(self, registry: Registry, positions: dict[int, int] | None = None) -> None:
+        self._registry = registry
+        self.positions = dict(positions or {})
+        self._hints = open_hints(registry)
+
+    def poll(self) -> list[Event[Row]]:
+        """What is there now."""
+        found: list[Event[Row]] = []
+        for table_id, last in read_ends(self._registry).items():
+            while (after := self.positions.get(table_id, 0)) < last:
+                changes = read_changes(self._registry, table_id, after=after)
+                if not changes:
+                    break
+                found.extend(changes)
+                self.positions[table_id] = changes[-1].sequence
+        return found
+
+    def follow(self, stop: threading.Event) -> Iterator[Event[Row]]:
+        """Every change, as soon as it is committed, until `stop` is set."""
+        while not stop.is_set():
+            yield from self.poll()
+            self._hints.wait(SWEEP_S)
+
+    def wait(self, timeout_s: float) -> Hint | None:
+        return self._hints.wait(timeout_s)
+
+    def close(self) -> None:
+        self._hints.close()

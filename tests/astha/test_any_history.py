@@ -15,7 +15,7 @@ from lakebed.core.events import SUBSCRIPTIONS, ChangeKind, Component
 from lakebed.core.rows import TableFiles, list_columns
 from lakebed.registry.codec import decode_row
 from lakebed.registry.journal.changes import read_changes, read_ends
-from lakebed.registry.partitions.retire import retire_by_ids
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from lakebed.core.events import Event, RegistryTable

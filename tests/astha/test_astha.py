@@ -27,12 +27,13 @@ from recorders import (
 
 import workers
 from builders import ORDERS, count, fake_file, make_table, publish, seal_pending
+from cursors import read_incarnation
 from lakebed.astha.circuit_breaker import BreakerState
 from lakebed.core.events import SUBSCRIPTIONS, Component, RegistryTable
 from lakebed.core.names import TableName
 from lakebed.core.rows import TableFiles
 from lakebed.registry.journal.changes import read_changes, read_ends
-from lakebed.registry.journal.cursors import list_dead_letters, read_cursors, read_incarnation
+from lakebed.registry.journal.cursors import list_dead_letters, read_cursors
 from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import pytest
 from recorders import COMPACTOR, ORCHESTRATOR, SNAPSHOTTER, UPDATER
 
 from builders import ORDERS, count, fake_file, make_table, publish, within
+from cursors import read_incarnation
 from lakebed.core.errors import LeaseLostError
 from lakebed.core.events import Component
 from lakebed.registry.journal.changes import purge_journal, read_ends
@@ -18,7 +19,6 @@ from lakebed.registry.journal.cursors import (
     list_parked,
     list_purgeable,
     read_cursors,
-    read_incarnation,
     read_standing,
     request_retry,
     save_progress,

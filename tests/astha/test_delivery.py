@@ -23,8 +23,8 @@ from lakebed.core.errors import InvalidValueError
 from lakebed.core.events import ChangeKind
 from lakebed.registry.journal.changes import purge_journal, read_ends
 from lakebed.registry.journal.cursors import list_dead_letters, read_cursors
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.tables.lake_tables import require_table
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from lakebed.registry.registry import Registry

@@ -10,11 +10,11 @@ import pytest
 from recorders import PATIENCE_S, UPDATER, Recorder, await_that, recorders, running
 
 from builders import count, fake_file, make_table, publish, within
+from cursors import read_incarnation
 from lakebed.core.errors import LeaseHeldError, RegistryUnavailableError, StorageFullError, TriggersChangedError, UnavailableError
 from lakebed.core.events import SUBSCRIPTIONS, Component
 from lakebed.registry.connect import open_backend
 from lakebed.registry.journal.changes import read_changes, read_ends
-from lakebed.registry.journal.cursors import read_incarnation
 from lakebed.registry.journal.leases import acquire_lease
 from lakebed.registry.registry import Registry
 from lakebed.registry.verify import restore_programs, verify_triggers

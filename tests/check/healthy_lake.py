@@ -10,6 +10,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cursors import save_cursor
 from lakebed.core import fingerprints
 from lakebed.core.events import Component
 from lakebed.core.files import ColumnStatistics, FileType, Footer, NewFile
@@ -22,13 +23,13 @@ from lakebed.iceberg.catalog import open_catalog
 from lakebed.iceberg.commit.committer import Committer
 from lakebed.registry.files.deletion_queue import claim_expired, finalize_deleted
 from lakebed.registry.files.operations import Operation, open_operation
-from lakebed.registry.journal.changes import purge_journal, read_ends, save_cursor
+from lakebed.registry.journal.changes import purge_journal, read_ends
 from lakebed.registry.journal.leases import hold_for_reading
 from lakebed.registry.partitions.publish import Published, publish_partition
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.tables.groups import seal, seal_table
 from lakebed.registry.tables.lake_tables import TableSpec, create_table, require_table
 from lakebed.registry.tables.versions import promote_version, stage_version
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from lakebed.registry.registry import Registry

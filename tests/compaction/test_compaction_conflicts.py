@@ -18,7 +18,7 @@ from lakebed.core.times import TimeRange
 from lakebed.parquet.rewrite.reader import RowSum
 from lakebed.registry.files.operations import find_operation
 from lakebed.registry.maintenance.runs import list_runs
-from lakebed.registry.partitions.retire import retire_by_ids
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable

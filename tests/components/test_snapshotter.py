@@ -13,12 +13,12 @@ from builders import ORDERS, fake_file, fresh_name, make_table, publish, seal_pe
 from lakebed.components.snapshotter import Snapshotter
 from lakebed.core.events import SUBSCRIPTIONS, Component
 from lakebed.core.tables.snapshots import Wishes, parse_wishes
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.snapshots.history import NewSnapshot, add_snapshot, expire_snapshots
 from lakebed.registry.snapshots.requests import change_wishes, read_properties
 from lakebed.registry.tables.groups import list_files_at_group, read_pending, require_group, seal_table
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.registry.tables.versions import set_properties
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from lakebed.registry.registry import Registry

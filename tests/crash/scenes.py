@@ -20,8 +20,8 @@ from lakebed.lake import Lake, connect
 from lakebed.opening import adopt_migrated
 from lakebed.registry.files.footers import load_footer
 from lakebed.registry.migrate import _engine, migrate_registry, upgrade
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.testing import FixedClock
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

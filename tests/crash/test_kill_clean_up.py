@@ -11,8 +11,8 @@ from killing import NOW, staged, state_of, stride
 
 from builders import ORDERS, count, within, write_partition
 from lakebed.registry.files.deletion_queue import claim_expired
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.testing import kill_self
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet

@@ -8,7 +8,7 @@ import pytest
 from killing import staged, state_of, stride
 
 from builders import ORDERS, insert_hours, within, write_partition
-from lakebed.registry.partitions.retire import retire_by_ids, retire_by_key, retire_by_range, retire_expired
+from retiring import retire_by_ids, retire_by_key, retire_by_range, retire_expired
 
 if TYPE_CHECKING:
     from collections.abc import Callable

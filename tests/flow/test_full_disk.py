@@ -26,10 +26,10 @@ from lakebed.check import check
 from lakebed.core.errors import LakebedError, StorageFullError
 from lakebed.lake import Lake
 from lakebed.registry.connect import open_backend
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.registry import Registry
 from lakebed.storage.open import open_storage
 from lakebed.testing import FixedClock, SteppedBackend, Steps
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -19,8 +19,8 @@ from lakebed.parquet.capture import capture
 from lakebed.registry.files.footers import load_partition_metadata
 from lakebed.registry.journal.leases import end_reading, hold_for_reading
 from lakebed.registry.partitions.publish import publish
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.testing import FixedClock, Steps
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

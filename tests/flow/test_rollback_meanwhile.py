@@ -11,8 +11,8 @@ from builders import ORDERS, arrow_rows, grow_schema, logical_dump, make_table, 
 from lakebed.core.errors import SchemaChangedError, VictimsChangedError
 from lakebed.lake import connect
 from lakebed.registry.maintenance.runs import list_runs
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.testing import Steps
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

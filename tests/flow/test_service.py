@@ -13,8 +13,8 @@ from pyiceberg.table import StaticTable
 from builders import ORDERS, fresh_name, grow_schema, make_table, write_partition
 from lakebed.core.errors import CommitTimeoutError, InvalidValueError, SnapshotNotFoundError
 from lakebed.lake import connect
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.snapshots.history import list_snapshots
+from retiring import retire_by_ids
 from serving import wait_until
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from builders import (
     publish,
     within,
 )
-from lakebed.registry.partitions.retire import retire_by_ids
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from lakebed.registry.registry import Registry

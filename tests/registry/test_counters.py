@@ -25,9 +25,9 @@ from builders import (
     within,
 )
 from lakebed.core.errors import InvalidValueError, TableNotFoundError
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.tables.counters import FileCounts, recount, update_table_statistics
 from lakebed.registry.tables.versions import set_properties
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from lakebed.registry.registry import Registry

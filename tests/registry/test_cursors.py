@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builders import ORDERS, count, fake_file, logical_dump, make_table, publish, within
+from builders import ORDERS, count, fake_file, make_table, publish, within
+from cursors import save_cursor
 from lakebed.core.errors import JournalGapError
 from lakebed.core.events import Component
-from lakebed.registry.journal.changes import Cursor, list_cursors, purge_journal, read_changes, read_ends, save_cursor
+from lakebed.registry.journal.changes import Cursor, list_cursors, purge_journal, read_changes, read_ends
 
 if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
@@ -41,49 +42,6 @@ def numbers(registry: Registry) -> list[int]:
 @pytest.mark.usefixtures("last")
 def test_every_component_starts_at_the_beginning(registry: Registry) -> None:
     assert list_cursors(registry, 1) == {c: Cursor(component=c, seq=0, epoch=0, needs_refresh=False) for c in Component}
-
-
-@pytest.mark.usefixtures("last")
-def test_a_cursor_goes_forward_and_never_back(registry: Registry) -> None:
-    assert save(registry, UPDATER, 7)
-    assert save(registry, UPDATER, 7)
-
-    assert not save(registry, UPDATER, 6)
-
-    assert list_cursors(registry, 1)[UPDATER].seq == 7
-    assert list_cursors(registry, 1)[COMPACTOR].seq == 0
-
-
-def test_a_cursor_beyond_the_journal_is_refused(registry: Registry, last: int) -> None:
-    before = logical_dump(registry)
-
-    with pytest.raises(JournalGapError):
-        save(registry, UPDATER, last + 1)
-
-    assert logical_dump(registry) == before
-
-
-@pytest.mark.usefixtures("last")
-def test_a_late_answer_of_an_old_epoch_is_fenced_out(registry: Registry) -> None:
-    save(registry, UPDATER, 3, epoch=1)
-    save(registry, UPDATER, 5, epoch=2)
-
-    assert not save(registry, UPDATER, 9, epoch=1)
-
-    assert list_cursors(registry, 1)[UPDATER] == Cursor(component=UPDATER, seq=5, epoch=2, needs_refresh=False)
-
-
-@pytest.mark.usefixtures("last")
-def test_the_cursor_moves_with_the_transaction_that_did_the_work(registry: Registry) -> None:
-    def work_and_fail() -> None:
-        with registry.write([ORDERS]) as tx:
-            assert save_cursor(tx, UPDATER, 1, seq=9, epoch=0)
-            raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        work_and_fail()
-
-    assert list_cursors(registry, 1)[UPDATER].seq == 0
 
 
 def test_the_journal_is_purged_below_the_slowest_cursor_only(registry: Registry, last: int) -> None:

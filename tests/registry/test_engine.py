@@ -12,10 +12,10 @@ from builders import ORDERS, count, fake_file, logical_dump, make_table, publish
 from lakebed.core.errors import InvalidValueError, RegistryLockedError, TableNotFoundError
 from lakebed.core.names import TableName
 from lakebed.registry.connect import open_backend, parse_url
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.queries.listing import list_files
 from lakebed.registry.registry import Registry
 from lakebed.testing import SteppedBackend, Steps
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ from lakebed.core.names import TableName
 from lakebed.registry.files.deletion_queue import claim_expired, release_failed
 from lakebed.registry.files.operations import Operation, open_operation
 from lakebed.registry.maintenance.runs import add_run
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.queries.metrics import LakeMetrics, TableFigures, read_metrics
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from lakebed.registry.registry import Registry

@@ -14,9 +14,9 @@ from lakebed.core.errors import FooterCorruptError, FooterNotFoundError, FooterR
 from lakebed.parquet.cache import FooterCache
 from lakebed.registry.connect import open_backend
 from lakebed.registry.files.footers import FooterIndex, load_footer, migrate_footers
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.registry import Registry
 from lakebed.testing import SteppedBackend, Steps
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable

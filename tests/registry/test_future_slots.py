@@ -26,10 +26,10 @@ from lakebed.check import check
 from lakebed.core.errors import ClockRegressedError, VictimsChangedError
 from lakebed.core.times import TimeRange
 from lakebed.registry.partitions.publish import publish_partition
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.repair.slots import redraw_slots
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.repair import repair
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake

@@ -23,10 +23,10 @@ from builders import (
     within,
 )
 from lakebed.core.errors import InvalidValueError
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.queries.listing import list_files, list_partitions
 from lakebed.registry.tables.groups import allocate_group, list_files_at_group, plan_step, seal, set_committed_group
 from lakebed.registry.tables.lake_tables import require_table
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from lakebed.core.names import TableName

@@ -18,7 +18,6 @@ from lakebed.registry.journal import changes
 from lakebed.registry.open import open_registry
 from lakebed.registry.partitions import replace
 from lakebed.registry.partitions.publish import _OVERLAP, publish_partition
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.queries import plans, small_files
 from lakebed.registry.queries.plans import ColumnRange, read_plan
 from lakebed.registry.registry import Registry
@@ -26,6 +25,7 @@ from lakebed.registry.snapshots import history
 from lakebed.registry.tables import expired, groups
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.testing import SteppedBackend, Steps
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,10 +8,10 @@ import pytest
 
 from builders import ORDERS, count, fake_file, logical_dump, make_table, publish, seal_pending, within
 from lakebed.registry.files.footers import load_footer
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.repair.captures import find_registered, replace_capture
 from lakebed.registry.repair.journal import lower_horizon
 from lakebed.registry.repair.rows import clear_empty, regroup
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from lakebed.core.files import NewFile

@@ -10,8 +10,8 @@ from builders import ORDERS, count, fake_file, insert_hours, logical_dump, make_
 from lakebed.core.errors import VictimsChangedError
 from lakebed.registry.journal.changes import last_journal_number
 from lakebed.registry.partitions.replace import list_visible_partitions, over_paths
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.queries.listing import list_files, list_partitions
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from lakebed.registry.registry import Registry

@@ -11,7 +11,6 @@ from builders import ORDERS, START, fake_file, grow_schema, make_table, micros_o
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.files import ColumnStatistics, FileType
 from lakebed.registry.files.deletion_queue import claim_expired, finalize_deleted
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.queries.plans import (
     ColumnRange,
     FileCount,
@@ -23,6 +22,7 @@ from lakebed.registry.queries.plans import (
     list_partition_paths,
     plan_files,
 )
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from lakebed.core.files import NewFile

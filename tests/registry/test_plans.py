@@ -36,9 +36,9 @@ from lakebed.core.schema.types import Field, Primitive
 from lakebed.registry.files.deletion_queue import claim_expired, finalize_deleted
 from lakebed.registry.journal.changes import read_ends
 from lakebed.registry.partitions.publish import publish_partition
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.queries.plans import ColumnRange, find_number_at, plan_files, read_plan
 from lakebed.registry.tables.lake_tables import TableSpec, create_table
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from lakebed.core.files import NewFile

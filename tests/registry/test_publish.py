@@ -30,8 +30,8 @@ from lakebed.core.times import TimeRange, to_micros
 from lakebed.registry.files.footers import load_footer
 from lakebed.registry.files.operations import Operation, find_operation
 from lakebed.registry.partitions.publish import publish_partition, update_table_files
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.queries.listing import list_files, list_partitions
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from lakebed.registry.registry import Registry

@@ -35,15 +35,14 @@ from lakebed.core.rows import TableFiles
 from lakebed.lake import Lake, connect
 from lakebed.registry.connect import open_backend
 from lakebed.registry.journal.changes import read_ends
-from lakebed.registry.journal.notifications import Follower
 from lakebed.registry.open import open_registry
 from lakebed.registry.partitions.publish import publish as publish_within
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.queries.plans import plan_files
 from lakebed.registry.registry import Registry
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.registry.tables.versions import set_properties
-from lakebed.testing import SteppedBackend, Steps
+from lakebed.testing import Follower, SteppedBackend, Steps
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -35,8 +35,9 @@ from lakebed.core.errors import AmbiguousPartitionError, InvalidValueError, Part
 from lakebed.registry.files.deletion_queue import queue_files
 from lakebed.registry.files.footers import load_footer
 from lakebed.registry.partitions.publish import publish_partition
-from lakebed.registry.partitions.retire import Retired, retire_by_ids, retire_by_key, retire_by_range, retire_expired
+from lakebed.registry.partitions.retire import Retired
 from lakebed.registry.queries.listing import list_files, list_partitions
+from retiring import RetiredRange, retire_by_ids, retire_by_key, retire_by_range, retire_expired
 
 if TYPE_CHECKING:
     from lakebed.core.names import TableName
@@ -51,7 +52,7 @@ def by_key(
     return within(registry, lambda tx: retire_by_key(tx, name, instance=instance, insert_range=wanted, schema_hash=schema_hash), name)
 
 
-def by_range(registry: Registry, hours: tuple[int, int], *, instance: str | None = None, schema_hash: str | None = None) -> Retired:
+def by_range(registry: Registry, hours: tuple[int, int], *, instance: str | None = None, schema_hash: str | None = None) -> RetiredRange:
     wanted = insert_hours(*hours)
     return within(registry, lambda tx: retire_by_range(tx, ORDERS, wanted, instance=instance, schema_hash=schema_hash))
 

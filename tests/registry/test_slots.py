@@ -12,7 +12,7 @@ from lakebed.core.errors import ClockRegressedError
 from lakebed.core.names import TableName
 from lakebed.core.times import TimeRange, to_micros
 from lakebed.registry.open import open_registry
-from lakebed.registry.partitions.retire import retire_by_range
+from retiring import retire_by_range
 
 if TYPE_CHECKING:
     from lakebed.registry.registry import Registry

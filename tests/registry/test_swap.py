@@ -25,8 +25,8 @@ from lakebed.core.errors import PartitionConflictError, VictimsChangedError
 from lakebed.core.names import TableName
 from lakebed.core.times import to_micros
 from lakebed.registry.partitions.publish import publish_partition
-from lakebed.registry.partitions.retire import retire_by_ids, retire_expired
 from lakebed.registry.queries.listing import list_files, list_partitions
+from retiring import retire_by_ids, retire_expired
 
 if TYPE_CHECKING:
     from lakebed.registry.registry import Registry

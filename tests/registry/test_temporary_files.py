@@ -29,12 +29,12 @@ from lakebed.registry.connect import open_backend
 from lakebed.registry.files.deletion_queue import claim_expired, count_deletable, finalize_deleted, queue_files, release_failed
 from lakebed.registry.files.footers import load_footer
 from lakebed.registry.journal.leases import end_reading, hold_for_reading
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.queries.listing import list_files
 from lakebed.registry.registry import Registry
 from lakebed.registry.snapshots.history import NewSnapshot, add_snapshot, expire_snapshots
 from lakebed.registry.tables.groups import set_committed_group
 from lakebed.testing import FixedClock, SteppedBackend, Steps
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake

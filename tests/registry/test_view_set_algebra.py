@@ -23,10 +23,10 @@ from lakebed.core.tables.view_sets import DAY_US, Definition
 from lakebed.core.tables.windows import Piece, State, Window, find_runs, judge, list_windows, span
 from lakebed.registry.open import open_registry
 from lakebed.registry.partitions.publish import publish_partition
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.tables.lake_tables import LakeTable, TableSpec, create_table
 from lakebed.registry.tables.view_sets import list_pieces
 from lakebed.testing import FixedClock
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,8 +14,9 @@ from builders import fake_file, make_table, publish
 from lakebed.core.events import RegistryTable
 from lakebed.core.names import TableName
 from lakebed.registry.journal.changes import read_changes, read_ends
-from lakebed.registry.journal.notifications import ANY_TABLE, Follower, Hint, PostgresHints, open_hints
+from lakebed.registry.journal.notifications import ANY_TABLE, Hint, PostgresHints, open_hints
 from lakebed.registry.snapshots.waiting import await_change
+from lakebed.testing import Follower
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

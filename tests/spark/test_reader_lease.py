@@ -15,9 +15,9 @@ from lakebed.core.errors import RegistryUnavailableError
 from lakebed.pipeline.spark.lease import ReaderLease
 from lakebed.registry.connect import open_backend
 from lakebed.registry.files.deletion_queue import claim_expired
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.registry import Registry
 from lakebed.testing import SteppedBackend, Steps
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

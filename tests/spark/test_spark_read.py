@@ -24,9 +24,9 @@ from lakebed.core.tables.view_sets import Definition
 from lakebed.pipeline.read.explain import explain_read
 from lakebed.pipeline.read.read import read
 from lakebed.pipeline.read.sql import sql
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.registry.tables.lake_tables import TableSpec, create_table, drop_table
 from read_builders import EVENTS, START, Rows, day_rows, make_events, write_rows
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,8 +15,8 @@ from lakebed.pipeline.views.build import carry_out, materialize
 from lakebed.pipeline.views.define import create_view_set
 from lakebed.pipeline.views.merge import carry_out_merge, merge, plan_merge
 from lakebed.pipeline.views.plan import plan_materialize
-from lakebed.registry.partitions.retire import retire_by_ids
 from lakebed.testing import FixedClock
+from retiring import retire_by_ids
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake

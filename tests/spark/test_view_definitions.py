@@ -20,14 +20,15 @@ from lakebed.core.errors import (
     TableNotFoundError,
 )
 from lakebed.core.names import TableName
+from lakebed.core.tables.view_sets import find_definition
 from lakebed.pipeline.read.combine import find_keys
 from lakebed.pipeline.views.build import materialize, materialize_all
 from lakebed.pipeline.views.define import create_view_set, promote
 from lakebed.pipeline.views.plan import plan_materialize
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.registry.tables.versions import set_properties
-from lakebed.registry.tables.view_sets import describe_view_sets
 from lakebed.testing import FixedClock
+from view_states import count_states
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake
@@ -342,8 +343,10 @@ def test_view_sets_are_described_with_their_fresh_and_stale_windows(shop: Lake, 
     materialize(shop.context, "shop.ids", insert_end=DAY + timedelta(hours=1))
     define(shop, sql="SELECT ts, -id AS id FROM shop.orders")
 
-    (row,) = describe_view_sets(shop.registry, count_windows=True)
+    (row,) = shop.list_view_sets()
 
-    assert (row.view_set_name, row.definition, row.source, row.slice_us) == ("shop.ids", IDS, "shop.orders", 3600 * 10**6)
-    assert (row.partition_count, row.row_count, row.fresh, row.stale) == (1, 1, 1, 1)
-    assert row.staged_hash is not None
+    definition = find_definition(require_table(shop.registry, TableName.parse("shop.ids")).metadata.properties)
+    assert definition is not None
+    assert (row.view_set_name, definition.sql, str(definition.over), definition.slice_us) == ("shop.ids", IDS, "shop.orders", 3600 * 10**6)
+    assert (row.partition_count, row.row_count, *count_states(shop.registry, "shop.ids")) == (1, 1, 1, 1)
+    assert row.staged_schema_hash is not None

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lakebed.core.rows import Row
     from lakebed.registry.backends.protocol import Queryable, Rows
     from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import Transaction
 
 CHANGE_COLUMNS = "seq, registry_table, operation, row_id, before, after, at"
 DEFAULT_CAP = 1_000_000
@@ -37,10 +36,6 @@ _END = "SELECT last_seq FROM table_seq WHERE table_id = :table_id"
 _ALL_ENDS = "SELECT table_id, last_seq FROM table_seq"
 _SOME_ENDS = f"{_ALL_ENDS} WHERE table_id IN (:ids*)"
 _CURSORS = "SELECT component, seq, epoch, needs_refresh FROM subscriber_cursor WHERE table_id = :table_id"
-_SAVE = """INSERT INTO subscriber_cursor (component, table_id, seq, epoch, needs_refresh, updated_at)
-VALUES (:component, :table_id, :seq, :epoch, 0, :now)
-ON CONFLICT (component, table_id) DO UPDATE SET seq = excluded.seq, epoch = excluded.epoch, needs_refresh = 0, updated_at = excluded.updated_at
-WHERE subscriber_cursor.epoch <= excluded.epoch AND subscriber_cursor.seq <= excluded.seq"""
 _MARK = """INSERT INTO subscriber_cursor (component, table_id, seq, epoch, needs_refresh, updated_at)
 VALUES (:component, :table_id, 0, 1, 1, :now)
 ON CONFLICT (component, table_id) DO UPDATE SET epoch = subscriber_cursor.epoch + 1, needs_refresh = 1, updated_at = excluded.updated_at"""
@@ -99,14 +94,6 @@ def list_cursors(reader: Queryable, table_id: int) -> dict[Component, Cursor]:
     }
     start = {c: Cursor(component=c, seq=0, epoch=0, needs_refresh=False) for c in Component}
     return start | found
-
-
-def save_cursor(tx: Transaction, component: Component, table_id: int, *, seq: int, epoch: int) -> bool:
-    """Move a cursor forward; False when a newer epoch took over or it would go back: the caller is fenced out."""
-    last, _ = tx.query(_ENDS, {"table_id": table_id})[0]
-    if seq > last:
-        raise JournalGapError(table_id, expected=last + 1, found=seq)
-    return tx.run(_SAVE, {"component": component.value, "table_id": table_id, "seq": seq, "epoch": epoch, "now": tx.now}) == 1
 
 
 def purge_journal(registry: Registry, table_id: int, *, cap: int = DEFAULT_CAP) -> int:

@@ -143,11 +143,6 @@ def start_incarnation(registry: Registry, lease: Lease) -> int:
     return number
 
 
-def read_incarnation(reader: Queryable) -> int:
-    rows = reader.query("SELECT value FROM astha_state WHERE key = :key", {"key": _INCARNATION})
-    return int(rows[0][0]) if rows else 0
-
-
 def list_parked(reader: Queryable) -> dict[LaneKey, Parked]:
     rows = reader.query("SELECT key, value FROM astha_state WHERE key LIKE :prefix", {"prefix": f"{_PARKED}%"})
     return {_lane_of(key): _parked(json.loads(value)) for key, value in rows}

@@ -14,14 +14,9 @@ import psycopg
 
 from lakebed.registry.backends.postgres import PostgresConnection
 from lakebed.registry.backends.sqlite import SqliteConnection
-from lakebed.registry.journal.changes import read_changes, read_ends
 from lakebed.registry.schema.journal_triggers import CHANNEL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from lakebed.core.events import Event
-    from lakebed.core.rows import Row
     from lakebed.registry.registry import Registry
 
 SWEEP_S = 1.0
@@ -169,36 +164,3 @@ class PostgresHints:
 
 def _read_payload(payload: str) -> Hint:
     return Hint(tables=frozenset((int(payload),))) if payload.isascii() and payload.isdigit() else ANY_TABLE
-
-
-class Follower:
-    """All changes of all tables from given positions on, per table in order. Positions live with the caller."""
-
-    def __init__(self, registry: Registry, positions: dict[int, int] | None = None) -> None:
-        self._registry = registry
-        self.positions = dict(positions or {})
-        self._hints = open_hints(registry)
-
-    def poll(self) -> list[Event[Row]]:
-        """What is there now."""
-        found: list[Event[Row]] = []
-        for table_id, last in read_ends(self._registry).items():
-            while (after := self.positions.get(table_id, 0)) < last:
-                changes = read_changes(self._registry, table_id, after=after)
-                if not changes:
-                    break
-                found.extend(changes)
-                self.positions[table_id] = changes[-1].sequence
-        return found
-
-    def follow(self, stop: threading.Event) -> Iterator[Event[Row]]:
-        """Every change, as soon as it is committed, until `stop` is set."""
-        while not stop.is_set():
-            yield from self.poll()
-            self._hints.wait(SWEEP_S)
-
-    def wait(self, timeout_s: float) -> Hint | None:
-        return self._hints.wait(timeout_s)
-
-    def close(self) -> None:
-        self._hints.close()

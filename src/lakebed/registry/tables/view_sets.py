@@ -11,7 +11,7 @@ from lakebed.core.errors import DefinitionRefusedError, SourceChangedError, Vict
 from lakebed.core.names import TableName
 from lakebed.core.schema.schema import Schema
 from lakebed.core.tables.view_sets import find_definition, merge_window_of
-from lakebed.core.tables.windows import Expired, Piece, State, covers, is_unchanged, judge, list_windows
+from lakebed.core.tables.windows import Expired, Piece, covers, is_unchanged
 from lakebed.core.times import MAX_MICROS, MIN_MICROS, TimeRange
 from lakebed.registry.schema.predicates import VISIBLE
 from lakebed.registry.table_cache import missing_table
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from lakebed.core.rows import TableMetadata
     from lakebed.core.tables.view_sets import Definition
     from lakebed.registry.backends.protocol import Queryable
-    from lakebed.registry.registry import Registry
-    from lakebed.registry.transaction import Reader, Transaction
+    from lakebed.registry.transaction import Transaction
 
 ALWAYS = TimeRange(begin=MIN_MICROS, end=MAX_MICROS)
 _PIECES = """SELECT id, begin_insert_time, end_insert_time, fingerprint, schema_hash, source_data_hash, lookup_hash, num_rows,
@@ -42,7 +41,6 @@ WHERE partition_id IN (:ids*) AND retired_seq IS NULL ORDER BY id"""
 _FILE_IDS = "SELECT id FROM table_files WHERE partition_id IN (:ids*) AND retired_seq IS NULL"
 _DEFINITIONS = """SELECT t.database, t.name, m.properties FROM tables t JOIN table_metadata m ON m.table_id = t.id
 WHERE t.kind = 'view_set' AND t.dropped_at IS NULL AND m.standing IN ('serving', 'staged')"""
-_VIEW_SETS = "SELECT database, name FROM tables WHERE kind = 'view_set' AND dropped_at IS NULL ORDER BY database, name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,22 +70,6 @@ class ViewSet:
     @property
     def is_staged(self) -> bool:
         return self.table.metadata.standing == "staged"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViewSetRow:
-    """A view set as administrators see it. Fresh and stale windows are counted only when asked for."""
-
-    view_set_name: str
-    definition: str
-    source: str | None
-    slice_us: int | None
-    schema_hash: str
-    staged_hash: str | None
-    partition_count: int
-    row_count: int
-    fresh: int | None
-    stale: int | None
 
 
 def require_lake_table(reader: Queryable, name: TableName) -> LakeTable:
@@ -232,53 +214,7 @@ def promote_when_covered(tx: Transaction, name: TableName) -> bool:
     return True
 
 
-def describe_view_sets(registry: Registry, *, count_windows: bool = False) -> list[ViewSetRow]:
-    """One row per view set. Counting windows reads the partitions of every source."""
-    with registry.read() as reader:
-        return [_describe(reader, TableName(*row), count_windows=count_windows) for row in reader.query(_VIEW_SETS)]
-
-
-def _describe(reader: Reader, name: TableName, *, count_windows: bool) -> ViewSetRow:
-    table = require_lake_table(reader, name)
-    staged = next((v.schema_hash for v in list_versions(reader, table.table_id) if v.standing == "staged"), None)
-    definition = find_definition(table.metadata.properties)
-    ((partitions,),) = reader.query(
-        "SELECT count(*) FROM partitions WHERE scope_id IN (SELECT id FROM partition_scopes WHERE table_id = :id AND schema_hash = :hash)",
-        {"id": table.table_id, "hash": table.schema_hash},
-    )
-    fresh, stale = count_states(reader, as_view(table)) if count_windows and definition is not None else (None, None)
-    return ViewSetRow(
-        view_set_name=str(name),
-        definition=definition.sql if definition is not None else str(table.properties.get("definition", "")),
-        source=str(definition.over) if definition is not None else None,
-        slice_us=definition.slice_us if definition is not None else None,
-        schema_hash=table.schema_hash,
-        staged_hash=staged,
-        partition_count=partitions,
-        row_count=table.row.row_count,
-        fresh=fresh,
-        stale=stale,
-    )
-
-
 def find_expired(reader: Queryable, view: ViewSet, source_id: int, instance: str) -> Expired:
     """What retention has taken from the source and from the view itself."""
     source, own = (read_expired(reader, table_id, instance) for table_id in (source_id, view.table.table_id))
     return Expired(source=source, view=own, is_staged=view.is_staged)
-
-
-def count_states(reader: Queryable, view: ViewSet) -> tuple[int, int]:
-    """Fresh and stale windows over every instance of the source."""
-    source = require_lake_table(reader, view.definition.over)
-    lookup_hash = hash_lookups(reader, view.definition)
-    states: list[State] = []
-    for instance in sorted({*list_instances(reader, source.table_id), *list_instances(reader, view.table.table_id)}):
-        windows = list_windows(
-            view.definition.slice_us,
-            source=list_pieces(reader, source.table_id, instance=instance),
-            view=list_pieces(reader, view.table.table_id, instance=instance, hashes=[view.table.schema_hash]),
-        )
-        expired = find_expired(reader, view, source.table_id, instance)
-        states += [judge(window, lookup_hash=lookup_hash, expired=expired) for window in windows]
-    fresh = sum(state in {State.FRESH, State.KEPT} for state in states)
-    return fresh, len(states) - fresh
