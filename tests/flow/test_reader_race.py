@@ -18,7 +18,7 @@ from lakebed.parquet.cache import FooterCache
 from lakebed.parquet.capture import capture
 from lakebed.registry.files.footers import load_partition_metadata
 from lakebed.registry.journal.leases import end_reading, hold_for_reading
-from lakebed.registry.partitions.publish import publish
+from lakebed.registry.partitions.publish import update_table_files
 from lakebed.testing import FixedClock, Steps
 from retiring import retire_by_ids
 
@@ -77,7 +77,7 @@ class Shelf:
 
         def body(tx: Transaction) -> None:
             for number, path in enumerate(paths):
-                publish(tx, new_partition(table, replace(self.model, path=path)), operation())
+                update_table_files(tx, new_partition(table, replace(self.model, path=path)), operation())
                 if number % 2:
                     store_v1(tx, self.model, path)
 

@@ -47,7 +47,7 @@ def read_stats(registry: Registry) -> dict[str, tuple[int, ...]]:
 
 
 def shift(registry: Registry, *, rows: int, size_bytes: int, files: int = 1) -> None:
-    within(registry, lambda tx: update_table_statistics(tx, ORDERS, rows=rows, size_bytes=size_bytes, files=files))
+    within(registry, lambda tx: update_table_statistics(tx, tx.require(ORDERS), {"": FileCounts(rows, files, 0, size_bytes)}))
 
 
 def test_counters_follow_every_file_and_partition_path(registry: Registry) -> None:
@@ -172,7 +172,7 @@ def test_statistics_of_an_unknown_table_are_refused(registry: Registry) -> None:
     make_table(registry)
 
     with pytest.raises(TableNotFoundError):
-        within(registry, lambda tx: update_table_statistics(tx, DAILY, rows=1, size_bytes=1))
+        within(registry, lambda tx: update_table_statistics(tx, tx.require(DAILY), {"": FileCounts(1, 1, 0, 1)}))
 
 
 def test_every_row_that_changes_together_carries_the_same_instant(registry: Registry) -> None:

@@ -34,7 +34,7 @@ from lakebed.registry.backends.sqlite import SqliteConnection
 from lakebed.registry.codec import decode_row
 from lakebed.registry.files.deletion_queue import claim_expired, finalize_deleted
 from lakebed.registry.journal.changes import read_changes, read_ends
-from lakebed.registry.partitions.publish import publish as publish_in
+from lakebed.registry.partitions.publish import update_table_files as publish_in
 from lakebed.registry.snapshots.history import NewSnapshot, add_snapshot, expire_snapshots
 from lakebed.registry.tables.groups import set_committed_group
 from lakebed.registry.tables.versions import set_properties

@@ -36,7 +36,7 @@ from lakebed.lake import Lake, connect
 from lakebed.registry.connect import open_backend
 from lakebed.registry.journal.changes import read_ends
 from lakebed.registry.open import open_registry
-from lakebed.registry.partitions.publish import publish as publish_within
+from lakebed.registry.partitions.publish import update_table_files as publish_within
 from lakebed.registry.queries.plans import plan_files
 from lakebed.registry.registry import Registry
 from lakebed.registry.tables.lake_tables import require_table

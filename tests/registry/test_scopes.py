@@ -7,7 +7,7 @@ import pytest
 from builders import ORDERS, SCHEMA, fake_file, make_table, new_partition, operation
 from lakebed.check import check
 from lakebed.core.errors import InvalidValueError, VictimsChangedError
-from lakebed.registry.partitions.publish import publish, publish_partition
+from lakebed.registry.partitions.publish import publish_partition, update_table_files
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.registry.tables.versions import evolve_schema, set_properties
 
@@ -23,7 +23,7 @@ class PlannedError(Exception):
 def publish_two_and_fail(registry: Registry, table: LakeTable) -> None:
     with registry.write([ORDERS]) as tx:
         for number in range(2):
-            publish(tx, new_partition(table, fake_file(number), instance="lost"), operation())
+            update_table_files(tx, new_partition(table, fake_file(number), instance="lost"), operation())
         raise PlannedError
 
 

@@ -11,7 +11,7 @@ from lakebed.core.partitions import NewPartition
 from lakebed.registry.files.adoption import import_operation, require_not_imported
 from lakebed.registry.files.left_out import drop_records
 from lakebed.registry.files.operations import register_statements
-from lakebed.registry.partitions.publish import publish
+from lakebed.registry.partitions.publish import update_table_files
 from lakebed.registry.snapshots.pressure import wait_for_room
 from lakebed.staging.register import open_writing
 from lakebed.staging.write import new_op_id
@@ -61,7 +61,7 @@ def _publish(registry: Registry, table: LakeTable, schema_hash: str, ready: Sequ
         locked = tx.require(table.name)
         require_not_imported(tx, table.table_id, [one.planned.key for one in ready])
         drop_records(tx, [one.file.path for one in ready if one.file is not None])
-        done = [publish(tx, _partition(table, schema_hash, one), own) for one, own in zip(ready, operations, strict=True)]
+        done = [update_table_files(tx, _partition(table, schema_hash, one), own) for one, own in zip(ready, operations, strict=True)]
         if writing is not None:
             register_statements(tx, locked, writing.operation, result=done[0].to_json())
         return done[0]

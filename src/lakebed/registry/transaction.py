@@ -54,11 +54,13 @@ class LockedTable:
     last_id: int = field(init=False)
     last_group: int = field(init=False)
     last_modified: int = field(init=False)
+    counters: tuple[int, ...] = field(init=False)  # rows, files and bytes, as this transaction has shifted them
     saved: tuple[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.saved = self.last_slot, self.last_id = self.head.last_slot, self.head.last_id
         self.last_group, self.last_modified = self.head.last_group, self.head.last_modified
+        self.counters = (self.head.row_count, self.head.file_count, self.head.total_size)
 
     @property
     def table_id(self) -> int:

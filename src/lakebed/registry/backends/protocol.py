@@ -30,6 +30,9 @@ class TableHead:
     last_group: int
     committed_group: int
     dropped_at: int | None
+    row_count: int
+    file_count: int
+    total_size: int
     standings: str
 
     def find_version_state(self, schema_hash: str) -> str | None:
@@ -39,7 +42,8 @@ class TableHead:
 
 
 HEAD_COLUMNS = """s.table_id, s.last_seq, s.last_slot, s.last_id, t.database, t.name, t.kind, t.event_time_field,
-t.last_modified, t.last_group, t.committed_group, t.dropped_at"""
+t.last_modified, t.last_group, t.committed_group, t.dropped_at,
+t.row_count, t.file_count, t.total_size"""
 
 
 def head_of(row: tuple[Any, ...], standings: str | None) -> TableHead:
@@ -56,6 +60,9 @@ def head_of(row: tuple[Any, ...], standings: str | None) -> TableHead:
         last_group=row[9],
         committed_group=row[10],
         dropped_at=row[11],
+        row_count=row[12],
+        file_count=row[13],
+        total_size=row[14],
         standings=standings or "",
     )
 

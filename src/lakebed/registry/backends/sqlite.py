@@ -195,8 +195,8 @@ class SqliteBackend:
                 own.has_written = True
             if len(table_ids) == 1:
                 row = raw.execute(_HEAD, (table_ids[0],)).fetchone()
-                return ([head_of(row, row[12])] if row else []), None
-            return [head_of(row, row[12]) for row in connection.query(_HEADS, {"ids": list(table_ids)})] if table_ids else [], None
+                return ([head_of(row, row[15])] if row else []), None
+            return [head_of(row, row[15]) for row in connection.query(_HEADS, {"ids": list(table_ids)})] if table_ids else [], None
         except sqlite3.Error as exc:
             self.rollback(connection)
             translate(exc, self.shown_url)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
 from lakebed.core.errors import FileConflictError, InvalidValueError, OperationConflictError, PartitionConflictError, SchemaRefusedError
 from lakebed.core.files import FileType
@@ -19,7 +19,7 @@ from lakebed.registry.files.range_index import range_statements
 from lakebed.registry.partitions.append import try_append
 from lakebed.registry.partitions.retire import DEFAULT_GRACE_US, PartitionsToRetire, load_partitions_to_retire, retire_loaded
 from lakebed.registry.schema.predicates import VISIBLE
-from lakebed.registry.tables.counters import count_by_path, count_statements
+from lakebed.registry.tables.counters import count_by_path, update_table_statistics
 from lakebed.registry.tables.groups import allocate_group
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ _OVERLAP = """SELECT begin_insert_time, end_insert_time FROM partitions
 WHERE scope_id = :scope AND begin_insert_time < :end AND end_insert_time > :begin LIMIT 1"""
 _REPARENT = "UPDATE table_files SET partition_id = :p, modified_at = :now WHERE id IN (:ids*)"
 _MAX_SCOPES_CACHED = 4096
-_MAX_BATCH = 16  # a statement per partition path must not become one of unbounded length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +94,26 @@ class Replacement:
     kept_events: tuple[int, int] | None = None
 
 
-def publish(
+@overload
+def update_table_files(
+    tx: Transaction,
+    partition: NewPartition,
+    operation: Operation,
+    *,
+    replacing: AbstractSet[int] = ...,
+    keeping: AbstractSet[int] = ...,
+    over: Over | None = ...,
+    grace_us: int = ...,
+) -> Published: ...
+
+
+@overload
+def update_table_files(
+    tx: Transaction, partition: NewPartition, operation: Operation, *, skip_known: Literal[True]
+) -> Published | None: ...
+
+
+def update_table_files(
     tx: Transaction,
     partition: NewPartition,
     operation: Operation,
@@ -104,14 +122,17 @@ def publish(
     keeping: AbstractSet[int] = frozenset(),
     over: Over | None = None,
     grace_us: int = DEFAULT_GRACE_US,
-) -> Published:
+    skip_known: bool = False,
+) -> Published | None:
     """Make `partition` live and retire exactly the partitions `replacing`; refuse if any of those is gone.
 
     Files in `keeping` (ids, all of `replacing`) move into the new partition instead of being retired.
     Without `replacing` the files are pending until a group seals them; a swap is a group of its own. `over` lets other
-    files leave in that group.
+    files leave in that group. `skip_known`, for one file: the same path with the same checksum changes nothing.
     """
     table = tx.require(partition.table)
+    if skip_known and _is_known(tx, table, partition):
+        return None
     if (done := find_result(tx, table, operation)) is not None:
         return Published.from_json(done)
     standing = _require_version(table, partition)
@@ -132,7 +153,7 @@ def publish(
     is_visible = standing in VISIBLE
     parts.append(_partition_statement(tx, table, partition, result, scope, victims))
     parts += _file_statements(tx, table, partition, result, group=result.group if is_visible else None)
-    _finish(tx, table, parts, partition.files if is_visible else ())
+    update_table_statistics(tx, table, count_by_path(partition.files if is_visible else ()), beside=parts)
     _reparent(tx, result, victims)
     return result
 
@@ -166,7 +187,7 @@ def publish_replacements(
         scope, own = _require_scope(tx, table, new.partition), _kept_of(new)
         parts.append(_partition_statement(tx, table, new.partition, result, scope, own))
         parts += _file_statements(tx, table, new.partition, result, group=result.group)
-    _finish(tx, table, parts, [file for r in replacements for file in r.partition.files])
+    update_table_statistics(tx, table, count_by_path([file for r in replacements for file in r.partition.files]), beside=parts)
     for new, result in zip(replacements, results, strict=True):
         _reparent(tx, result, _kept_of(new))
     return whole
@@ -193,15 +214,6 @@ def _kept_of(new: Replacement) -> PartitionsToRetire:
     return PartitionsToRetire(event_range=new.kept_events, kept_ids=new.kept, kept_rows=new.kept_rows)
 
 
-def _finish(tx: Transaction, table: LockedTable, parts: list[Statement], counted: Sequence[NewFile]) -> None:
-    """Everything that was gathered, with the counters and what was drawn, in as few round trips as are bounded."""
-    parts += count_statements(tx, table, count_by_path(counted))
-    if (drawn := table.save_allocated()) is not None:
-        parts.append(drawn)
-    for start in range(0, len(parts), _MAX_BATCH):
-        tx.execute_batch(parts[start : start + _MAX_BATCH])
-
-
 def _reparent(tx: Transaction, result: Published, victims: PartitionsToRetire) -> None:
     if victims.kept_ids:
         tx.send(_REPARENT, {"p": result.partition_id, "now": tx.now, "ids": list(victims.kept_ids)})
@@ -219,7 +231,7 @@ def publish_partition(  # noqa: PLR0913 - one call says all that becomes true
     guard: Callable[[Transaction], object] | None = None,
     over: Over | None = None,
 ) -> Published:
-    """`publish` in a transaction of its own; a lost commit is looked up by the operation's id.
+    """`update_table_files` in a transaction of its own; a lost commit is looked up by the operation's id.
 
     An operation that is registered already, by this call's first try or by another, gives its first answer.
     `guard` looks first, with the tables `inputs` locked too: when it raises, nothing is published.
@@ -228,7 +240,7 @@ def publish_partition(  # noqa: PLR0913 - one call says all that becomes true
     def body(tx: Transaction) -> Published:
         if guard is not None:
             guard(tx)
-        return publish(tx, partition, operation, replacing=replacing, keeping=keeping, over=over, grace_us=grace_us)
+        return update_table_files(tx, partition, operation, replacing=replacing, keeping=keeping, over=over, grace_us=grace_us)
 
     def call() -> Published:
         if not (replacing or keeping or guard or over) and (appended := try_append(registry, partition, operation)) is not None:
@@ -365,16 +377,16 @@ def _footer_statements(tx: Transaction, table: LockedTable, files: Sequence[NewF
     return [Insert("partition_metadata", FOOTER_COLUMNS, rows)] if rows else []
 
 
-def update_table_files(tx: Transaction, partition: NewPartition, operation: Operation) -> Published | None:
-    """Register one file: a new path is published, the same path with the same checksum changes nothing."""
+def _is_known(tx: Transaction, table: LockedTable, partition: NewPartition) -> bool:
+    """Whether exactly this file is registered; refuses its path with other content."""
     if len(partition.files) != 1:
         message = f"{partition.table}: exactly one file is expected here; publish takes several"
         raise InvalidValueError(message)
     (offered,) = partition.files
     rows = tx.query("SELECT checksum, retired_seq, table_id FROM table_files WHERE file_path = :path", {"path": offered.path})
     if not rows:
-        return publish(tx, partition, operation)
+        return False
     checksum, retired_seq, table_id = rows[0]
-    if checksum == offered.checksum and retired_seq is None and table_id == tx.require(partition.table).table_id:
-        return None
+    if checksum == offered.checksum and retired_seq is None and table_id == table.table_id:
+        return True
     raise FileConflictError(offered.path, reason="it was retired" if retired_seq is not None else "it is registered with other content")

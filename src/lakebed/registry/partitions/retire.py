@@ -16,7 +16,7 @@ from lakebed.core.partitions import SMALL_FILE_BYTES, Slice
 from lakebed.core.times import TimeRange
 from lakebed.registry.ids import ids_of_table
 from lakebed.registry.schema.predicates import VISIBLE_HASHES
-from lakebed.registry.tables.counters import FileCounts, add_to_counters
+from lakebed.registry.tables.counters import FileCounts, update_table_statistics
 from lakebed.registry.tables.expired import EXPIRED, note_expired
 from lakebed.registry.tables.groups import allocate_group
 
@@ -145,7 +145,7 @@ def retire_loaded(
     if reason == EXPIRED:
         note_expired(tx, table.table_id, victims.partition_ids)
     tx.send(_DELETE, {"ids": params["ids"]})
-    add_to_counters(tx, table, _tally_visible(sums))
+    update_table_statistics(tx, table, _tally_visible(sums))
     return Retired(partitions=len(victims.partition_ids), files=sum(row[3] for row in sums), group=group)
 
 

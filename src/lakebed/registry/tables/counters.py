@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lakebed.core.files import NewFile
-    from lakebed.core.names import TableName
+    from lakebed.registry.backends.statements import Statement
     from lakebed.registry.transaction import LockedTable, Transaction
 
 _MAX = 2**63 - 1
+_MAX_BATCH = 16  # a statement per partition path must not become one of unbounded length
 _ADD_TABLE = """UPDATE tables SET row_count = row_count + :rows, file_count = file_count + :files, total_size = total_size + :bytes,
 last_modified = :now, last_group = :last_group WHERE id = :table_id"""
 _ADD_STATS = """INSERT INTO table_stats (id, table_id, partition_path, row_count, file_count, small_file_count, total_size,
@@ -64,43 +65,48 @@ def count_by_path(files: Sequence[NewFile]) -> dict[str, FileCounts]:
     return dict(tallies)
 
 
-def add_to_counters(tx: Transaction, table: LockedTable, tallies: Mapping[str, FileCounts]) -> None:
-    """Add one tally per partition path, and their sum to the table."""
-    for part in count_statements(tx, table, tallies):
-        tx.send(part.sql, part.params)
-    if any(tally.files < 0 for tally in tallies.values()):
+def update_table_statistics(
+    tx: Transaction, table: LockedTable, changes: Mapping[str, FileCounts], *, beside: Sequence[Statement] = ()
+) -> None:
+    """Shift the counters of the table, and those of each partition path; refuses what would leave 64 bits or go below zero.
+
+    The statements `beside`, and what was allocated, travel with them: as few round trips as are bounded.
+    """
+    _require_room(table, total := sum(changes.values(), FileCounts()))
+    statements: list[Statement] = [*beside, *_list_statements(tx, table, changes, total)]
+    if (allocated := table.save_allocated()) is not None:
+        statements.append(allocated)
+    for start in range(0, len(statements), _MAX_BATCH):
+        tx.execute_batch(statements[start : start + _MAX_BATCH])
+    if any(change.files < 0 for change in changes.values()):
         tx.send(_DROP_EMPTY, {"table_id": table.table_id})
 
 
-def count_statements(tx: Transaction, table: LockedTable, tallies: Mapping[str, FileCounts]) -> list[Execute]:
-    """The statements of `add_to_counters`; none depends on another as long as nothing leaves."""
-    total = sum(tallies.values(), FileCounts())
+def _require_room(table: LockedTable, total: FileCounts) -> None:
+    shifted = []
+    for before, delta in zip(table.counters, (total.rows, total.files, total.bytes), strict=True):
+        if abs(delta) > _MAX:
+            message = f"{table.name}: a counter has 64 bits"
+            raise InvalidValueError(message)
+        if not 0 <= before + delta <= _MAX:
+            message = f"{table.name}: a counter at {before} cannot change by {delta}"
+            raise InvalidValueError(message)
+        shifted.append(before + delta)
+    table.counters = tuple(shifted)
+
+
+def _list_statements(tx: Transaction, table: LockedTable, changes: Mapping[str, FileCounts], total: FileCounts) -> list[Execute]:
+    """None depends on another: a path is counted once."""
     shared = {"table_id": table.table_id, "now": tx.modified_at(table)}
     counted = {"rows": total.rows, "files": total.files, "bytes": total.bytes, "last_group": table.last_group}
-    parts = [Execute(_ADD_TABLE, {**shared, **counted})]
-    for path, tally in sorted(tallies.items()):
-        values = {**shared, "path": path, "rows": tally.rows, "files": tally.files, "small": tally.small, "bytes": tally.bytes}
-        if tally.files > 0:
-            parts.append(Execute(_ADD_STATS, {**values, "id": table.allocate_id()}))
-        elif tally != FileCounts():
-            parts.append(Execute(_SUBTRACT_STATS, values))
-    return parts
-
-
-def update_table_statistics(
-    tx: Transaction, name: TableName, *, rows: int, size_bytes: int, files: int = 1, partition_path: str = ""
-) -> None:
-    """Shift the counters by deltas, for a tool that moved files itself; refuses what would leave 64 bits or go below zero."""
-    table = tx.require(name)
-    if any(abs(delta) > _MAX for delta in (rows, size_bytes, files)):
-        message = f"{name}: a counter has 64 bits"
-        raise InvalidValueError(message)
-    current = tx.query("SELECT row_count, file_count, total_size FROM tables WHERE id = :id", {"id": table.table_id})[0]
-    for before, delta in zip(current, (rows, files, size_bytes), strict=True):
-        if not 0 <= before + delta <= _MAX:
-            message = f"{name}: a counter at {before} cannot change by {delta}"
-            raise InvalidValueError(message)
-    add_to_counters(tx, table, {partition_path: FileCounts(rows, files, 0, size_bytes)})
+    statements = [Execute(_ADD_TABLE, {**shared, **counted})]
+    for path, change in sorted(changes.items()):
+        values = {**shared, "path": path, "rows": change.rows, "files": change.files, "small": change.small, "bytes": change.bytes}
+        if change.files > 0:
+            statements.append(Execute(_ADD_STATS, {**values, "id": table.allocate_id()}))
+        elif change != FileCounts():
+            statements.append(Execute(_SUBTRACT_STATS, values))
+    return statements
 
 
 def recount(tx: Transaction, table: LockedTable) -> None:
@@ -112,4 +118,5 @@ def recount(tx: Transaction, table: LockedTable) -> None:
         "UPDATE tables SET row_count = 0, file_count = 0, total_size = 0, last_modified = :now WHERE id = :id",
         {"id": table.table_id, "now": instant},
     )
-    add_to_counters(tx, table, dict(sums))
+    table.counters = (0, 0, 0)
+    update_table_statistics(tx, table, dict(sums))
