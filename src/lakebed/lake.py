@@ -14,11 +14,11 @@ from lakebed.core.tables.snapshots import Trigger
 from lakebed.opening import open_halves
 from lakebed.parquet.cache import FooterCache
 from lakebed.registry.files.footers import FooterIndex, load_partition_metadata
+from lakebed.registry.key_values import read_facts
 from lakebed.registry.queries.time_travel import plan_at
 from lakebed.registry.registry import Registry
 from lakebed.registry.snapshots.waiting import RegistryCommits, take_snapshot, wait_until_published
 from lakebed.registry.tables import lake_tables, names
-from lakebed.registry.verify import read_facts
 from lakebed.service.embedded import Embedded
 from lakebed.settings import ConnectOptions, Settings, SparkWishes, load_settings, restore_password
 from lakebed.storage.protocol import Storage

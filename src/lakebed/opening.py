@@ -7,16 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from lakebed.core.errors import PathRefusedError, RegistryMissingError, RegistryRefusedError
+from lakebed.registry.key_values import add_fact, find_fact, read_facts
 from lakebed.registry.open import has_registry, open_registry, require_registry
-from lakebed.registry.verify import read_facts
 from lakebed.storage.open import find_place, mark_warehouse, open_storage, read_marker
 
 if TYPE_CHECKING:
     from lakebed.core.times import Clock
     from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
-
-_KEEP = "INSERT INTO registry_facts (key, value) VALUES ('warehouse_id', :id) ON CONFLICT (key) DO NOTHING"
 
 
 def open_halves(
@@ -150,8 +148,8 @@ def _bind(registry: Registry, storage: Storage) -> None:
     bound = facts.get("warehouse_id")
     if bound is None:
         with registry.write() as tx:
-            tx.run(_KEEP, {"id": marker.warehouse_id})
-            ((bound,),) = tx.query("SELECT value FROM registry_facts WHERE key = 'warehouse_id'")
+            add_fact(tx, "warehouse_id", marker.warehouse_id)
+            bound = find_fact(tx, "warehouse_id")
     if bound != marker.warehouse_id:
         raise RegistryRefusedError(_describe_mismatch(registry, storage))
 

@@ -180,7 +180,7 @@ def test_a_range_that_matches_nothing_says_so_and_changes_nothing(registry: Regi
     publish(registry, make_table(registry), fake_file(1), hours=(0, 1))
     before = logical_dump(registry)
 
-    assert by_range(registry, (5, 9)) == Retired()
+    assert by_range(registry, (5, 9)) == RetiredRange()
 
     assert logical_dump(registry) == before
 

@@ -34,9 +34,9 @@ from lakebed.pipeline.functions.workers import (
     find_obstacle,
     worker_environment,
 )
+from lakebed.registry.key_values import read_facts
 from lakebed.registry.maintenance.runs import list_runs
 from lakebed.registry.open import open_registry
-from lakebed.registry.verify import read_facts
 from lakebed.storage.open import open_storage
 
 if TYPE_CHECKING:

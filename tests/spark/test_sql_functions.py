@@ -18,8 +18,8 @@ from builders import DAILY, ORDERS, fake_file, logical_dump, make_table, make_vi
 from lakebed.core.errors import SessionRefusedError
 from lakebed.lake import connect
 from lakebed.pipeline.functions.answers import FUNCTIONS
+from lakebed.registry.key_values import read_facts
 from lakebed.registry.maintenance.runs import list_runs
-from lakebed.registry.verify import read_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,10 +22,11 @@ from lakebed.registry.connect import open_backend
 from lakebed.registry.files.operations import list_expired_operations
 from lakebed.registry.journal.cursors import list_parked
 from lakebed.registry.journal.leases import find_holder
+from lakebed.registry.key_values import read_facts
 from lakebed.registry.registry import Registry, read_host_clock
 from lakebed.registry.repair.slots import list_blocked
 from lakebed.registry.transaction import MAX_SKEW_US
-from lakebed.registry.verify import HEAD, find_revision, read_facts, verify_triggers
+from lakebed.registry.verify import HEAD, find_revision, verify_triggers
 from lakebed.storage.open import open_storage, read_marker
 from lakebed.storage.paths import below
 

@@ -6,6 +6,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import RegistryNewerError, RegistryRefusedError, TriggersChangedError
+from lakebed.registry.key_values import add_fact, find_fact, set_fact
 from lakebed.registry.schema.ddl import programs
 from lakebed.registry.schema.journal_triggers import hash_triggers
 
@@ -46,8 +47,7 @@ def verify_triggers(registry: Registry) -> None:
     missing = tuple(sorted(wanted.keys() - found.keys()))
     changed = tuple(sorted(name for name, shape in wanted.items() if name in found and found[name] != shape))
     changed += tuple(sorted(system.find_strangers(found, wanted)))
-    stored = registry.query("SELECT value FROM registry_facts WHERE key = 'trigger_hash'")
-    if not stored or stored[0][0] != hash_triggers(expected):
+    if find_fact(registry, "trigger_hash") != hash_triggers(expected):
         changed = changed or ("the stored hash",)
     if missing or changed:
         raise TriggersChangedError(missing=missing, changed=changed)
@@ -56,15 +56,8 @@ def verify_triggers(registry: Registry) -> None:
 def stamp_facts(connection: Connection, dialect: Dialect) -> None:
     """What start-up compares: the triggers' hash and the registry's identity."""
     expected = programs(dialect)
-    upsert = "INSERT INTO registry_facts (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-    connection.run(upsert, {"key": "trigger_hash", "value": hash_triggers(expected)})
-    keep = "INSERT INTO registry_facts (key, value) VALUES (:key, :value) ON CONFLICT (key) DO NOTHING"
-    connection.run(keep, {"key": "registry_id", "value": secrets.token_hex(16)})
-
-
-def read_facts(registry: Registry) -> dict[str, str]:
-    """What the registry remembers of itself: its id, and the id of the warehouse that it belongs to."""
-    return dict(registry.query("SELECT key, value FROM registry_facts"))
+    set_fact(connection, "trigger_hash", hash_triggers(expected))
+    add_fact(connection, "registry_id", secrets.token_hex(16))
 
 
 def restore_programs(registry: Registry) -> tuple[str, ...]:

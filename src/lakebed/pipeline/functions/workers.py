@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import InvalidValueError, LakebedError, RegistryRefusedError, WrongLakeError
 from lakebed.pipeline.functions.answers import answer, bind_arguments
+from lakebed.registry.key_values import read_facts
 from lakebed.registry.open import open_registry
-from lakebed.registry.verify import read_facts
 from lakebed.storage.open import open_storage, read_marker
 
 if TYPE_CHECKING:

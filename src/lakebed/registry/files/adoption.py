@@ -13,6 +13,7 @@ from lakebed.core.errors import OperationConflictError
 from lakebed.core.tables.settings import LEGACY
 from lakebed.registry.files.deletion_queue import queue_files
 from lakebed.registry.files.operations import Operation
+from lakebed.registry.key_values import set_value
 from lakebed.registry.tables.versions import list_versions, stage_version, withdraw_staged
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 _PREFIX = "adopted"  # stored: never rename
 _LIST = "SELECT value FROM astha_state WHERE key >= :first AND key < :beyond"
-_ADD = "INSERT INTO astha_state (key, value, updated_at) VALUES (:key, :value, :now)"
 _REGISTERED = "SELECT file_path FROM table_files WHERE file_path IN (:paths*)"
 _MANY = 1000
 
@@ -52,7 +52,7 @@ def list_adopted(reader: Queryable, table_id: int) -> dict[str, SourceStamp]:
 def remember_adopted(tx: Transaction, table_id: int, op_id: str, sources: Mapping[str, SourceStamp]) -> None:
     """In the transaction that publishes their rows."""
     value = json.dumps({key: [stamp.size_bytes, stamp.modified_ns] for key, stamp in sorted(sources.items())})
-    tx.run(_ADD, {"key": f"{_PREFIX}/{table_id}/{op_id}", "value": value, "now": tx.now})
+    set_value(tx, f"{_PREFIX}/{table_id}/{op_id}", value)
 
 
 def list_registered(registry: Registry, paths: Iterable[str]) -> set[str]:

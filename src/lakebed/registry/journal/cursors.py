@@ -10,6 +10,7 @@ from lakebed.core.events import Component
 from lakebed.core.times import from_micros
 from lakebed.registry.journal.changes import Cursor, read_ends
 from lakebed.registry.journal.leases import Lease, require_epoch
+from lakebed.registry.key_values import delete_value, find_value, list_values, set_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,8 +32,6 @@ _ALL = "SELECT component, table_id, seq, epoch, needs_refresh FROM subscriber_cu
 _LETTERS = """SELECT id, component, table_id, seq, attempts, error, at, resolved_at FROM dead_letter
 WHERE (CAST(:table_id AS bigint) IS NULL OR table_id = :table_id) AND (:open_only = 0 OR resolved_at IS NULL)
 ORDER BY id DESC LIMIT :limit"""
-_SET = """INSERT INTO astha_state (key, value, updated_at) VALUES (:key, :value, :now)
-ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at"""
 _RESOLVE = """UPDATE dead_letter SET resolved_at = :now WHERE component = :component AND table_id = :table_id AND resolved_at IS NULL"""
 _HEAL = "UPDATE tables SET state = 'ok', last_modified = :now WHERE id = :table_id AND state = 'degraded'"
 _DEGRADE = "UPDATE tables SET state = 'degraded', last_modified = :now WHERE id = :table_id AND state = 'ok'"
@@ -137,26 +136,23 @@ def start_incarnation(registry: Registry, lease: Lease) -> int:
     """The number of this life of Astha: rises with every one, whoever lives it."""
     with registry.write() as tx:
         require_epoch(tx, lease)
-        rows = tx.query("SELECT value FROM astha_state WHERE key = :key", {"key": _INCARNATION})
-        number = int(rows[0][0]) + 1 if rows else 1
-        tx.run(_SET, {"key": _INCARNATION, "value": str(number), "now": tx.now})
+        number = int(find_value(tx, _INCARNATION) or 0) + 1
+        set_value(tx, _INCARNATION, str(number))
     return number
 
 
 def list_parked(reader: Queryable) -> dict[LaneKey, Parked]:
-    rows = reader.query("SELECT key, value FROM astha_state WHERE key LIKE :prefix", {"prefix": f"{_PARKED}%"})
-    return {_lane_of(key): _parked(json.loads(value)) for key, value in rows}
+    return {_lane_of(lane): _parked(json.loads(value)) for lane, value in list_values(reader, _PARKED).items()}
 
 
 def request_retry(registry: Registry, component: Component, table_id: int) -> bool:
     """Ask whoever runs Astha to take the parked lane up again; False when it is not parked."""
     key = _key(component, table_id)
     with registry.write() as tx:
-        rows = tx.query("SELECT value FROM astha_state WHERE key = :key", {"key": key})
-        if rows:
-            value = json.dumps(json.loads(rows[0][0]) | {"retry": True}, sort_keys=True)
-            tx.run(_SET, {"key": key, "value": value, "now": tx.now})
-    return bool(rows)
+        parked = find_value(tx, key)
+        if parked is not None:
+            set_value(tx, key, json.dumps(json.loads(parked) | {"retry": True}, sort_keys=True))
+    return parked is not None
 
 
 def list_dead_letters(reader: Queryable, *, table_id: int | None = None, open_only: bool = False, limit: int = 100) -> list[DeadLetter]:
@@ -205,16 +201,16 @@ def _add_drops(tx: Transaction, drops: Sequence[Undelivered]) -> None:
     for drop in drops:
         if drop.parked:
             value = json.dumps({"error": drop.error, "retry": False, "seq": drop.seq}, sort_keys=True)
-            tx.run(_SET, {"key": _key(drop.component, drop.table_id), "value": value, "now": tx.now})
+            set_value(tx, _key(drop.component, drop.table_id), value)
             tx.run(_DEGRADE, {"table_id": drop.table_id, "now": tx.modified_at(tx.tables[drop.table_id])})
 
 
 def _heal(tx: Transaction, component: Component, table_id: int) -> None:
     """The table is well again when no other lane of it is parked, and no other program's commit stops it."""
     tx.run(_RESOLVE, {"component": component.value, "table_id": table_id, "now": tx.now})
-    if tx.run("DELETE FROM astha_state WHERE key = :key", {"key": _key(component, table_id)}) == 0:
+    if not delete_value(tx, _key(component, table_id)):
         return
-    stopped = tx.query("SELECT 1 FROM astha_state WHERE key = :key", {"key": f"{STOPPED}{table_id}"})
+    stopped = find_value(tx, f"{STOPPED}{table_id}") is not None
     if not stopped and not any(other == table_id for _, other in list_parked(tx)):
         tx.run(_HEAL, {"table_id": table_id, "now": tx.modified_at(tx.tables[table_id])})
 
@@ -224,7 +220,7 @@ def _key(component: Component, table_id: int) -> str:
 
 
 def _lane_of(key: str) -> LaneKey:
-    _, component, table_id = key.split("/")
+    component, table_id = key.split("/")
     return Component(component), int(table_id)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import InvalidValueError, NotAllowedError, RunNotFoundError
 from lakebed.core.times import from_micros
+from lakebed.registry.key_values import find_fact, set_fact
 from lakebed.registry.transaction import CommitProof
 
 if TYPE_CHECKING:
@@ -133,8 +134,6 @@ def _run(row: tuple[Any, ...]) -> Run:
 
 
 _KEY = "administrators"  # stored: never rename
-_FIND = "SELECT value FROM registry_facts WHERE key = :key"
-_SET = "INSERT INTO registry_facts (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 _THROUGH_SQL = "sql "  # how the SQL functions announce whoever runs the session
 # What the service does by itself, and rewriting that changes no row, is nobody's decision
 _AUTOMATIC_JOBS = ("compact", "task/")
@@ -143,8 +142,7 @@ _SERVICE = "maintenance"
 
 def read_administrators(reader: Queryable) -> tuple[str, ...]:
     """Empty: everybody may."""
-    rows = reader.query(_FIND, {"key": _KEY})
-    return tuple(json.loads(rows[0][0])) if rows else ()
+    return tuple(json.loads(find_fact(reader, _KEY) or "[]"))
 
 
 def write_administrators(tx: Transaction, actors: Iterable[str]) -> tuple[str, ...]:
@@ -152,7 +150,7 @@ def write_administrators(tx: Transaction, actors: Iterable[str]) -> tuple[str, .
     if "" in listed:
         message = "an administrator has a name, such as ann@host"
         raise InvalidValueError(message)
-    tx.run(_SET, {"key": _KEY, "value": json.dumps(listed)})
+    set_fact(tx, _KEY, json.dumps(listed))
     return listed
 
 

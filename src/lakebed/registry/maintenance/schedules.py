@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import RunNotFoundError
 from lakebed.registry.journal.leases import Lease, require_epoch
+from lakebed.registry.key_values import find_fact, find_value_since, list_values, set_value
 from lakebed.registry.maintenance.runs import add_run, finish_run
 from lakebed.registry.processes import make_owner
 
@@ -22,8 +23,6 @@ _PREFIX = "schedule/"  # stored: never rename
 _JOB = "task/"  # stored, before the name of a task: never rename
 _LEAD = "lead_wanted"  # stored: never rename
 _KEPT_RUNS = 100  # of each task that ended well; failed ones stay
-_SET = """INSERT INTO astha_state (key, value, updated_at) VALUES (:key, :value, :now)
-ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at"""
 _CUT_OFF = """UPDATE runs SET state = 'failed', result = :result, finished_at = :now
 WHERE state = 'running' AND job LIKE :prefix AND NOT id IN (:own*)"""
 _FORGET = """DELETE FROM runs WHERE job = :job AND state = 'done' AND id < (
@@ -54,14 +53,12 @@ class RequestedWork:
 
 def find_lake_id(reader: Queryable) -> str:
     """Of the warehouse that the registry is bound to; empty before it is."""
-    rows = reader.query("SELECT value FROM registry_facts WHERE key = 'warehouse_id'")
-    return str(rows[0][0]) if rows else ""
+    return find_fact(reader, "warehouse_id") or ""
 
 
 def read_windows(reader: Queryable) -> dict[str, KeptWindow]:
     """By the name of the task."""
-    rows = reader.query("SELECT key, value FROM astha_state WHERE key LIKE :prefix", {"prefix": f"{_PREFIX}%"})
-    return {key.removeprefix(_PREFIX): _window(json.loads(value)) for key, value in rows}
+    return {task: _window(json.loads(value)) for task, value in list_values(reader, _PREFIX).items()}
 
 
 def set_windows(registry: Registry, lease: Lease, windows: Mapping[str, int]) -> None:
@@ -133,19 +130,17 @@ def end_requested(registry: Registry, run_id: int, *, failed: bool, result: dict
 def ask_for_lead(registry: Registry, owner: str) -> None:
     """A whole service asks a process that only publishes to let go of the lease."""
     with registry.write() as tx:
-        tx.run(_SET, {"key": _LEAD, "value": owner, "now": tx.now})
+        set_value(tx, _LEAD, owner)
 
 
 def find_asker(reader: Queryable, *, within_us: int, now: int) -> str | None:
     """Who asked for the lead lately."""
-    sql = "SELECT value FROM astha_state WHERE key = :key AND updated_at > :since"
-    rows = reader.query(sql, {"key": _LEAD, "since": now - within_us})
-    return str(rows[0][0]) if rows else None
+    return find_value_since(reader, _LEAD, now - within_us)
 
 
 def _save(tx: Transaction, task: str, kept: KeptWindow) -> None:
     value = {"window": kept.window, "outcome": kept.outcome, "tries": kept.tries, "succeeded_at": kept.succeeded_at}
-    tx.run(_SET, {"key": _PREFIX + task, "value": json.dumps(value, sort_keys=True), "now": tx.now})
+    set_value(tx, _PREFIX + task, json.dumps(value, sort_keys=True))
 
 
 def _window(stored: dict[str, Any]) -> KeptWindow:

@@ -6,10 +6,15 @@ rows returns NULL with nothing done, and the general path takes over and says wh
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from lakebed.core.partitions import PARTITION_FORMAT
 from lakebed.registry.ids import ID_BITS
 from lakebed.registry.schema.predicates import is_visible
 from lakebed.registry.transaction import MAX_SLOT_LEAD_US
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 NAME = "lakebed_append"  # stored: never rename
 _ARGUMENTS = (
@@ -25,6 +30,7 @@ _ARGUMENTS = (
     ("r_file", "bigint[]"), ("r_scope", "bigint[]"), ("r_level", "bigint[]"), ("r_prefix", "bigint[]"),
     ("s_values", "text[]"), ("s_rows", "bigint[]"), ("s_files", "bigint[]"), ("s_small", "bigint[]"), ("s_bytes", "bigint[]"),
 )  # fmt: skip
+_NAMES = tuple(name for name, _ in _ARGUMENTS)
 CALL = f"SELECT {NAME}({', '.join(f'${n}::{kind}' for n, (_, kind) in enumerate(_ARGUMENTS, start=1))})"
 _BODY = f"""
 DECLARE
@@ -89,6 +95,13 @@ BEGIN
     total_size = total_size + coalesce((SELECT sum(b) FROM unnest(s_bytes) b), 0), last_modified = changed WHERE id = p_table;
   RETURN answer;
 END """
+
+
+def order_arguments(given: Mapping[str, Any]) -> list[Any]:
+    """The values of a call, each by the name that the function gives it; one too few or too many is a KeyError."""
+    if unknown := given.keys() - set(_NAMES):
+        raise KeyError(*unknown)
+    return [given[name] for name in _NAMES]
 
 
 def append_function() -> dict[str, str]:

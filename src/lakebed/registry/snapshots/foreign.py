@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lakebed.core.errors import ForeignCommitError
 from lakebed.core.events import Component
 from lakebed.registry.journal.cursors import STOPPED, list_parked
+from lakebed.registry.key_values import delete_value, find_value, list_values, set_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,11 +20,6 @@ if TYPE_CHECKING:
 
 FOREIGN = "foreign"  # the trigger of a snapshot that another program committed, stored: never rename
 _REFS = "foreign_refs/"  # stored: never rename
-_SET = """INSERT INTO astha_state (key, value, updated_at) VALUES (:key, :value, :now)
-ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at"""
-_GET = "SELECT value FROM astha_state WHERE key = :key"
-_DROP = "DELETE FROM astha_state WHERE key = :key"
-_STOPS = f"SELECT key, value FROM astha_state WHERE key LIKE '{STOPPED}%'"
 _DEGRADE = "UPDATE tables SET state = 'degraded', last_modified = :now WHERE id = :id AND state = 'ok'"
 _HEAL = "UPDATE tables SET state = 'ok', last_modified = :now WHERE id = :id AND state = 'degraded'"
 _IDS = f"SELECT snapshot_id FROM table_snapshots WHERE table_id = :id AND trigger = '{FOREIGN}' AND expired_at IS NULL"
@@ -43,16 +39,17 @@ def record_stop(tx: Transaction, name: TableName, error: ForeignCommitError) -> 
     table = tx.require(name)
     facts = {"table": error.table, "snapshot_id": error.snapshot_id, "location": error.location, "changed": list(error.changed)}
     value = json.dumps(facts, sort_keys=True)
-    if tx.query(f"{_GET} AND value = :value", {"key": f"{STOPPED}{table.table_id}", "value": value}):
+    key = f"{STOPPED}{table.table_id}"
+    if find_value(tx, key) == value:
         return
-    tx.run(_SET, {"key": f"{STOPPED}{table.table_id}", "value": value, "now": tx.now})
+    set_value(tx, key, value)
     tx.run(_DEGRADE, {"id": table.table_id, "now": tx.modified_at(table)})
 
 
 def clear_stop(tx: Transaction, name: TableName) -> None:
     """The updater may go on. The table is well again unless another component waits for a person."""
     table = tx.require(name)
-    if not tx.run(_DROP, {"key": f"{STOPPED}{table.table_id}"}):
+    if not delete_value(tx, f"{STOPPED}{table.table_id}"):
         return
     others = (key for key in list_parked(tx) if key[0] is not Component.ICEBERG_UPDATER)
     if not any(table_id == table.table_id for _, table_id in others):
@@ -60,13 +57,13 @@ def clear_stop(tx: Transaction, name: TableName) -> None:
 
 
 def find_stop(reader: Queryable, table_id: int) -> ForeignCommitError | None:
-    rows = reader.query(_GET, {"key": f"{STOPPED}{table_id}"})
-    return _stop(rows[0][0]) if rows else None
+    value = find_value(reader, f"{STOPPED}{table_id}")
+    return None if value is None else _stop(value)
 
 
 def list_stops(reader: Queryable) -> dict[int, ForeignCommitError]:
     """By table."""
-    return {int(key.removeprefix(STOPPED)): _stop(value) for key, value in reader.query(_STOPS)}
+    return {int(table_id): _stop(value) for table_id, value in list_values(reader, STOPPED).items()}
 
 
 def require_not_stopped(reader: Queryable, table_id: int) -> None:
@@ -81,18 +78,17 @@ def note_refs(tx: Transaction, table_id: int, found: ForeignRefs) -> None:
         return
     key = f"{_REFS}{table_id}"
     if not found.refs:
-        tx.run(_DROP, {"key": key})
+        delete_value(tx, key)
         return
     value = json.dumps({"refs": dict(found.refs), "pinned": sorted(found.pinned)}, sort_keys=True)
-    tx.run(_SET, {"key": key, "value": value, "now": tx.now})
+    set_value(tx, key, value)
 
 
 def read_refs(reader: Queryable, table_id: int) -> ForeignRefs:
     """As of the last commit of ours: a ref that came since is kept as well, and seen by the next one."""
-    rows = reader.query(_GET, {"key": f"{_REFS}{table_id}"})
-    if not rows:
+    if (value := find_value(reader, f"{_REFS}{table_id}")) is None:
         return ForeignRefs()
-    stored = json.loads(rows[0][0])
+    stored = json.loads(value)
     return ForeignRefs(refs=stored["refs"], pinned=frozenset(stored["pinned"]))
 
 

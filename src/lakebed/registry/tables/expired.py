@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lakebed.core.tables.windows import join_ranges
 from lakebed.core.times import TimeRange
 from lakebed.registry.ids import ids_of_table
+from lakebed.registry.key_values import find_value, set_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 EXPIRED = "expired"  # the reason of such a retirement, stored: never rename
 _PREFIX = "expired/"  # stored: never rename
 _YOUNG_US = 24 * 3600 * 1_000_000  # rows that were old when they came: their slice is still being built
-_SET = """INSERT INTO astha_state (key, value, updated_at) VALUES (:key, :value, :now)
-ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at"""
 _GOING = "SELECT view_instance_id, begin_insert_time, end_insert_time FROM partitions WHERE id IN (:ids*) AND end_insert_time <= :before"
 _STAYING = f"""SELECT begin_insert_time, end_insert_time FROM partitions
 WHERE table_id = :table_id AND {ids_of_table()} AND view_instance_id = :instance
@@ -38,10 +37,10 @@ def note_expired(tx: Transaction, table_id: int, ids: Sequence[int]) -> None:
         rows = tx.query(_STAYING, {**params, "low": min(r.begin for r in known), "high": max(r.end for r in known)})
         joined = join_ranges(known, apart=[TimeRange(begin=begin, end=end) for begin, end in rows])
         value = json.dumps([[r.begin, r.end] for r in joined])
-        tx.run(_SET, {"key": f"{_PREFIX}{table_id}/{instance}", "value": value, "now": tx.now})
+        set_value(tx, f"{_PREFIX}{table_id}/{instance}", value)
 
 
 def read_expired(reader: Queryable, table_id: int, instance: str) -> tuple[TimeRange, ...]:
     """In order, without overlap; ranges between which nothing is left count as one."""
-    rows = reader.query("SELECT value FROM astha_state WHERE key = :key", {"key": f"{_PREFIX}{table_id}/{instance}"})
-    return tuple(TimeRange(begin=begin, end=end) for begin, end in json.loads(rows[0][0])) if rows else ()
+    value = find_value(reader, f"{_PREFIX}{table_id}/{instance}")
+    return tuple(TimeRange(begin=begin, end=end) for begin, end in json.loads(value or "[]"))
