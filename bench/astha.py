@@ -30,7 +30,7 @@ import postgres
 from harness import percentile
 from lakebed.astha import Astha, AsthaOptions
 from lakebed.core import fingerprints
-from lakebed.core.events import SUBSCRIPTIONS, Component, Event, RegistryTable
+from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, Component, Event, RegistryTable
 from lakebed.core.files import ColumnStatistics, Footer, NewFile
 from lakebed.core.ids import make_op_id
 from lakebed.core.names import TableName
@@ -104,7 +104,7 @@ class Counter:
         return read_ends(self.registry)[table_id]
 
     def get_subscribed_tables(self) -> frozenset[RegistryTable]:
-        return SUBSCRIPTIONS[self.component]
+        return COMPONENT_SUBSCRIPTIONS[self.component]
 
 
 def new_file(number: int) -> NewFile:
@@ -277,7 +277,7 @@ def judge(registry: Registry, counters: dict[Component, Counter], start: dict[in
             "SELECT registry_table, count(*) FROM change_log WHERE table_id = :id AND seq > :low GROUP BY 1", {"id": table_id, "low": low}
         )
     }
-    expected = {c: sum(many for (_, table), many in wanted.items() if table in SUBSCRIPTIONS[c]) for c in counters}
+    expected = {c: sum(many for (_, table), many in wanted.items() if table in COMPONENT_SUBSCRIPTIONS[c]) for c in counters}
     return {
         "calls": sum(counter.calls for counter in counters.values()),
         "skipped": sum(abs(expected[c] - counter.calls) for c, counter in counters.items()),

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from lakebed.astha import Astha
 from lakebed.astha.circuit_breaker import BreakerPolicy
 from lakebed.astha.delivery.delivery import Delivery
-from lakebed.astha.journal_pages import Pages
+from lakebed.astha.event_router import EventRouter
+from lakebed.astha.journal_pages import JournalPages
 from lakebed.astha.options import AsthaOptions
 from lakebed.astha.retry import RetryPolicy
-from lakebed.core.events import SUBSCRIPTIONS, Component
+from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, Component
 from lakebed.registry.journal.changes import read_changes, read_ends
 from lakebed.registry.journal.cursors import read_standing, save_progress
 from lakebed.registry.journal.leases import acquire_lease
@@ -88,7 +89,7 @@ class Recorder:
         return mark
 
     def get_subscribed_tables(self) -> frozenset[RegistryTable]:
-        return SUBSCRIPTIONS[self.component]
+        return COMPONENT_SUBSCRIPTIONS[self.component]
 
     def sequences(self, table_id: int = 1) -> list[int]:
         return [event.sequence for event in self.seen if event.table_id == table_id]
@@ -181,8 +182,8 @@ class Stepper:
     def __init__(self, registry: Registry, components: Mapping[Component, Subscriber[Any]], options: AsthaOptions | None = None) -> None:
         self.registry, self.time = registry, FixedTime()
         self.options = options or AsthaOptions()
-        pages = Pages(registry, page_events=self.options.page_events, tables=self.options.cached_tables)
-        self.delivery = Delivery(components, pages, options=self.options, time=self.time)
+        pages = JournalPages(registry, page_events=self.options.page_events, tables=self.options.cached_tables)
+        self.delivery = Delivery(EventRouter(components), pages, options=self.options, time=self.time)
         self.delivery.open(read_standing(registry))
         self.lease = acquire_lease(registry, "astha", owner=f"stepper-{secrets.token_hex(4)}", ttl_us=0)
 
@@ -217,4 +218,4 @@ def started(registry: Registry, components: dict[Component, Recorder]) -> Steppe
 
 def expected(registry: Registry, component: Component, table_id: int, *, after: int = 0) -> list[int]:
     changes = read_changes(registry, table_id, after=after, limit=100_000)
-    return [e.sequence for e in changes if e.table in SUBSCRIPTIONS[component]]
+    return [e.sequence for e in changes if e.table in COMPONENT_SUBSCRIPTIONS[component]]

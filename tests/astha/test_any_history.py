@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from recorders import UPDATER, SickError, Stepper
 
 from builders import fake_file, fresh_name, make_table, publish, seal_pending, within
-from lakebed.core.events import SUBSCRIPTIONS, ChangeKind, Component
+from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, ChangeKind, Component
 from lakebed.core.rows import TableFiles, list_columns
 from lakebed.registry.codec import decode_row
 from lakebed.registry.journal.changes import read_changes, read_ends
@@ -71,7 +71,7 @@ class Mirror:
     def on_health(self) -> None: ...
 
     def get_subscribed_tables(self) -> frozenset[RegistryTable]:
-        return SUBSCRIPTIONS[UPDATER]
+        return COMPONENT_SUBSCRIPTIONS[UPDATER]
 
     def _fail(self) -> None:
         if self.failures:
@@ -130,7 +130,7 @@ def check(registry: Registry, actions: list[tuple[str, int]]) -> None:
         stepper = act(registry, table, stepper, mirror, action)
     come_to_rest(stepper, mirror)
 
-    wanted = [e for e in read_changes(registry, table.table_id, after=0, limit=10_000) if e.table in SUBSCRIPTIONS[UPDATER]]
+    wanted = [e for e in read_changes(registry, table.table_id, after=0, limit=10_000) if e.table in COMPONENT_SUBSCRIPTIONS[UPDATER]]
     numbers = [e.sequence for e in wanted]
     reached = 0
     for run in mirror.order:

@@ -29,7 +29,7 @@ import workers
 from builders import ORDERS, count, fake_file, make_table, publish, seal_pending
 from cursors import read_incarnation
 from lakebed.astha.circuit_breaker import BreakerState
-from lakebed.core.events import SUBSCRIPTIONS, Component, RegistryTable
+from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, Component, RegistryTable
 from lakebed.core.names import TableName
 from lakebed.core.rows import TableFiles
 from lakebed.registry.journal.changes import read_changes, read_ends
@@ -52,7 +52,7 @@ def table(registry: Registry) -> LakeTable:
 
 def expected(registry: Registry, component: Component, table_id: int, *, after: int = 0) -> list[int]:
     changes = read_changes(registry, table_id, after=after, limit=100_000)
-    return [e.sequence for e in changes if e.table in SUBSCRIPTIONS[component]]
+    return [e.sequence for e in changes if e.table in COMPONENT_SUBSCRIPTIONS[component]]
 
 
 def has_seen(registry: Registry, recorder: Recorder, mark: int) -> bool:
@@ -184,7 +184,7 @@ def test_a_hung_handler_is_fenced_out_and_the_table_goes_on(registry: Registry, 
         await_that(lambda: hung.refreshes[1:], "the recovery")
         publish(registry, table, fake_file(2))
         assert astha.drain(PATIENCE_S)
-        position = astha._life.delivery.lanes[UPDATER][1].position if astha._life else 0
+        position = astha._incarnation.delivery.lanes[UPDATER][1].position if astha._incarnation else 0
         assert position == read_ends(registry)[1]
 
         gate.opened.set()

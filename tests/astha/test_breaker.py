@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.astha.circuit_breaker import Breaker, BreakerPolicy, BreakerState
+from lakebed.astha.circuit_breaker import BreakerPolicy, BreakerState, CircuitBreaker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,18 +16,18 @@ CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.H
 MOVES = {(CLOSED, OPEN), (OPEN, HALF_OPEN), (HALF_OPEN, CLOSED), (HALF_OPEN, OPEN)}
 
 
-def fail(breaker: Breaker, tables: Sequence[int], *, now: float = 0.0) -> Breaker:
+def fail(breaker: CircuitBreaker, tables: Sequence[int], *, now: float = 0.0) -> CircuitBreaker:
     for table in tables:
         breaker = breaker.after_failure(table, now)
     return breaker
 
 
-def opened(now: float = 0.0) -> Breaker:
-    return fail(Breaker(), [1, 2, 1, 2, 1], now=now)
+def opened(now: float = 0.0) -> CircuitBreaker:
+    return fail(CircuitBreaker(), [1, 2, 1, 2, 1], now=now)
 
 
 def test_five_failures_over_two_tables_open_it() -> None:
-    almost = fail(Breaker(), [1, 2, 1, 2])
+    almost = fail(CircuitBreaker(), [1, 2, 1, 2])
     assert almost.state is CLOSED
 
     breaker = almost.after_failure(1, 0.0)
@@ -38,27 +38,27 @@ def test_five_failures_over_two_tables_open_it() -> None:
 
 
 def test_one_poisoned_table_never_opens_it() -> None:
-    assert fail(Breaker(), [7] * 1000).state is CLOSED
+    assert fail(CircuitBreaker(), [7] * 1000).state is CLOSED
 
 
 def test_a_second_table_joins_the_failures_of_the_first() -> None:
-    assert fail(Breaker(), [7] * 1000 + [8]).state is OPEN
+    assert fail(CircuitBreaker(), [7] * 1000 + [8]).state is OPEN
 
 
 def test_a_success_forgets_the_failures() -> None:
-    assert fail(fail(Breaker(), [1, 2, 1, 2]).after_success(), [1, 2, 1, 2]).state is CLOSED
+    assert fail(fail(CircuitBreaker(), [1, 2, 1, 2]).after_success(), [1, 2, 1, 2]).state is CLOSED
 
 
 def test_failures_of_long_ago_do_not_count() -> None:
-    assert fail(fail(Breaker(), [1, 2, 1, 2], now=0.0), [1], now=61.0).state is CLOSED
+    assert fail(fail(CircuitBreaker(), [1, 2, 1, 2], now=0.0), [1], now=61.0).state is CLOSED
 
 
 def test_what_it_remembers_of_failures_is_bounded() -> None:
-    assert len(fail(Breaker(), [7] * 1000).failed) <= 10
+    assert len(fail(CircuitBreaker(), [7] * 1000).failed) <= 10
 
 
 def test_three_failed_health_checks_in_a_row_open_it() -> None:
-    breaker = Breaker()
+    breaker = CircuitBreaker()
     for well in (False, False, True, False, False):
         breaker = breaker.after_health(well=well, now=0.0)
         assert breaker.state is CLOSED
@@ -67,7 +67,7 @@ def test_three_failed_health_checks_in_a_row_open_it() -> None:
 
 
 def test_silence_of_one_table_never_opens_it() -> None:
-    breaker = Breaker()
+    breaker = CircuitBreaker()
     for now in range(1000):
         breaker = breaker.after_silence(7, float(now))
 
@@ -75,13 +75,13 @@ def test_silence_of_one_table_never_opens_it() -> None:
 
 
 def test_silence_over_two_tables_opens_it() -> None:
-    breaker = Breaker().after_silence(1, 0.0).after_silence(2, 600.0)
+    breaker = CircuitBreaker().after_silence(1, 0.0).after_silence(2, 600.0)
 
     assert (breaker.state, breaker.reason) == (OPEN, "calls of 2 tables were not answered in time")
 
 
 def test_whatever_is_answered_or_progresses_between_two_silences_proves_that_it_is_alive() -> None:
-    silent = Breaker().after_silence(1, 0.0)
+    silent = CircuitBreaker().after_silence(1, 0.0)
 
     assert silent.after_success().after_silence(2, 1.0).state is CLOSED
     assert silent.after_progress().after_silence(2, 1.0).state is CLOSED
@@ -123,7 +123,7 @@ def test_every_failed_trial_doubles_the_pause_up_to_its_cap() -> None:
     assert pauses == [1, 2, 4, 8, 16, 30, 30, 30]
 
 
-def live(breaker: Breaker, what: str, table: int, now: float) -> Breaker:
+def live(breaker: CircuitBreaker, what: str, table: int, now: float) -> CircuitBreaker:
     match what:
         case "fail":
             return breaker.after_failure(table, now)
@@ -149,7 +149,7 @@ def live(breaker: Breaker, what: str, table: int, now: float) -> Breaker:
     )
 )
 def test_no_history_makes_another_move(history: list[tuple[str, int]]) -> None:
-    breaker, now = Breaker(policy=BreakerPolicy(pause_cap_s=4.0)), 0.0
+    breaker, now = CircuitBreaker(policy=BreakerPolicy(pause_cap_s=4.0)), 0.0
     for what, table in history:
         now += 2.0 if what == "wait" else 0.01
         after = live(breaker, what, table, now)

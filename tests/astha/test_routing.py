@@ -9,16 +9,16 @@ import pytest
 from recorders import COMPACTOR, ORCHESTRATOR, SNAPSHOTTER, UPDATER, Recorder, recorders
 
 from lakebed.astha import Astha
-from lakebed.astha.event_router import ROUTES, is_for, require_subscribers
+from lakebed.astha.event_router import ROUTES, EventRouter
 from lakebed.core.errors import SubscriptionRefusedError
-from lakebed.core.events import SUBSCRIPTIONS, Component, RegistryTable
+from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, Component, RegistryTable
 
 if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
 
 
 def test_the_subscriptions_are_these() -> None:
-    assert {c.value: {t.value for t in tables} for c, tables in SUBSCRIPTIONS.items()} == {
+    assert {c.value: {t.value for t in tables} for c, tables in COMPONENT_SUBSCRIPTIONS.items()} == {
         "iceberg_updater": {"table_metadata", "table_files"},
         "compactor": {"table_files", "table_stats"},
         "snapshotter": {"table_metadata", "table_files", "table_snapshots"},
@@ -28,8 +28,10 @@ def test_the_subscriptions_are_these() -> None:
 
 @pytest.mark.parametrize("table", RegistryTable)
 @pytest.mark.parametrize("component", Component)
-def test_a_change_goes_to_those_who_subscribed_and_nobody_else(component: Component, table: RegistryTable) -> None:
-    assert is_for(component, table) == (table in SUBSCRIPTIONS[component])
+def test_a_change_goes_to_those_who_subscribed_and_nobody_else(registry: Registry, component: Component, table: RegistryTable) -> None:
+    router = EventRouter(recorders(registry, *Component))
+
+    assert router.is_for(component, table) == (table in COMPONENT_SUBSCRIPTIONS[component])
 
 
 def test_every_monitored_table_interests_somebody() -> None:
@@ -45,7 +47,7 @@ def test_there_is_no_way_to_subscribe_at_run_time() -> None:
 
 
 def test_a_subset_of_the_components_is_enough(registry: Registry) -> None:
-    assert set(require_subscribers(recorders(registry, UPDATER, ORCHESTRATOR))) == {UPDATER, ORCHESTRATOR}
+    assert set(EventRouter(recorders(registry, UPDATER, ORCHESTRATOR)).subscribers) == {UPDATER, ORCHESTRATOR}
 
 
 def test_a_component_that_subscribes_to_something_else_is_refused(registry: Registry) -> None:

@@ -9,7 +9,7 @@ from recorders import ORCHESTRATOR, SNAPSHOTTER, UPDATER, Recorder, Stepper, fai
 
 from builders import fake_file, make_table, publish
 from lakebed.astha.circuit_breaker import BreakerState
-from lakebed.core.events import SUBSCRIPTIONS, Component
+from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, Component
 from lakebed.core.names import TableName
 from lakebed.core.progress import report_progress
 from lakebed.registry.journal.changes import read_changes, read_ends
@@ -61,7 +61,7 @@ def heal(stepper: Stepper, *recovered: Recorder) -> None:
 
 
 def expected(registry: Registry, component: Component, table_id: int, *, after: int) -> list[int]:
-    return [e.sequence for e in read_changes(registry, table_id, after=after) if e.table in SUBSCRIPTIONS[component]]
+    return [e.sequence for e in read_changes(registry, table_id, after=after) if e.table in COMPONENT_SUBSCRIPTIONS[component]]
 
 
 def test_a_component_that_fails_over_several_tables_is_called_no_more(

@@ -12,7 +12,7 @@ from recorders import PATIENCE_S, UPDATER, Recorder, await_that, recorders, runn
 from builders import count, fake_file, make_table, publish, within
 from cursors import read_incarnation
 from lakebed.core.errors import LeaseHeldError, RegistryUnavailableError, StorageFullError, TriggersChangedError, UnavailableError
-from lakebed.core.events import SUBSCRIPTIONS, Component
+from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, Component
 from lakebed.registry.connect import open_backend
 from lakebed.registry.journal.changes import read_changes, read_ends
 from lakebed.registry.journal.leases import acquire_lease
@@ -60,8 +60,8 @@ CUT = RegistryUnavailableError("the connection was lost")
 
 
 def kill_watcher(astha: Astha, error: Exception = DEFECT) -> None:
-    assert astha._life is not None
-    astha._life.watcher._hints = DeadHints(astha._life.watcher._hints, error)
+    assert astha._incarnation is not None
+    astha._incarnation.watcher._hints = DeadHints(astha._incarnation.watcher._hints, error)
 
 
 def publish_when_possible(registry: Registry, table: LakeTable, number: int) -> bool:
@@ -80,7 +80,7 @@ def handled(registry: Registry, recorder: Recorder, *, after: int) -> set[int]:
 
 
 def expected(registry: Registry, component: Component, *, after: int) -> list[int]:
-    return [e.sequence for e in read_changes(registry, 1, after=after, limit=10_000) if e.table in SUBSCRIPTIONS[component]]
+    return [e.sequence for e in read_changes(registry, 1, after=after, limit=10_000) if e.table in COMPONENT_SUBSCRIPTIONS[component]]
 
 
 def test_a_dead_watcher_is_replaced_and_nothing_is_lost(registry: Registry, table: LakeTable) -> None:

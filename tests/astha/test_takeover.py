@@ -13,7 +13,7 @@ from recorders import PATIENCE_S, UPDATER, Gate, await_that, recorders, running
 
 from builders import fake_file, make_table, publish, within
 from lakebed.core.errors import LeaseLostError
-from lakebed.core.events import SUBSCRIPTIONS, Component
+from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, Component
 from lakebed.registry.journal.changes import read_changes, read_ends
 from lakebed.registry.journal.cursors import Position, read_cursors, save_progress
 from lakebed.registry.journal.leases import acquire_lease, require_epoch
@@ -32,7 +32,7 @@ def table(registry: Registry) -> LakeTable:
 
 
 def expected(registry: Registry, component: Component, *, after: int) -> set[int]:
-    return {e.sequence for e in read_changes(registry, 1, after=after, limit=100_000) if e.table in SUBSCRIPTIONS[component]}
+    return {e.sequence for e in read_changes(registry, 1, after=after, limit=100_000) if e.table in COMPONENT_SUBSCRIPTIONS[component]}
 
 
 def test_a_second_instance_stands_by_and_takes_over(registry: Registry, another: Callable[[], Registry], table: LakeTable) -> None:

@@ -11,7 +11,7 @@ import pytest
 from recorders import PATIENCE_S, Stepper, await_that, recorders
 
 from builders import fake_file, make_table, publish
-from lakebed.astha.registry_watcher import Watcher
+from lakebed.astha.registry_watcher import RegistryWatcher
 from lakebed.core.names import TableName
 from lakebed.registry.connect import open_backend
 from lakebed.registry.journal.changes import _ALL_ENDS, _SOME_ENDS, read_ends
@@ -63,7 +63,7 @@ def watching(url: str, delivery: Delivery, hints: Hints, *, sweep_s: float = NEV
     """A watcher past its first sweep; what it sends to the database is counted."""
     steps = Steps()
     with closing(Registry(SteppedBackend(open_backend(url), steps))) as counted:
-        watcher = Watcher(counted, delivery, sweep_s=sweep_s, on_death=lambda: None, hints=hints)
+        watcher = RegistryWatcher(counted, delivery, sweep_s=sweep_s, on_death=lambda: None, hints=hints)
         watcher.start()
         try:
             await_that(lambda: watcher._sweep_at > 0.0, "the first sweep")
@@ -129,7 +129,7 @@ def test_a_hint_that_names_no_table_reads_every_end(url: str, registry: Registry
 def test_hints_that_name_no_table_wait_until_a_look_at_all_tables_is_paid_for(
     registry: Registry, tables: list[LakeTable], delivery: Delivery
 ) -> None:
-    watcher = Watcher(registry, delivery, sweep_s=NEVER_S, on_death=lambda: None, hints=GivenHints())
+    watcher = RegistryWatcher(registry, delivery, sweep_s=NEVER_S, on_death=lambda: None, hints=GivenHints())
     watcher._sweep_when_due(time.monotonic() - 1.0)  # as if it had taken a second
     publish(registry, tables[0], fake_file(1))
     watcher._follow(ANY_TABLE)

@@ -14,7 +14,7 @@ from builders import ORDERS, arrow_rows
 from lakebed.compaction import Engines, LocalEngine
 from lakebed.components.compactor import Backlog, Compactor, CompactorOptions
 from lakebed.core.errors import InvalidValueError, UnavailableError
-from lakebed.core.events import SUBSCRIPTIONS, ChangeKind, Component, Event, RegistryTable
+from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, ChangeKind, Component, Event, RegistryTable
 from lakebed.core.rows import TableFiles, TableStats
 from lakebed.registry.journal.changes import read_changes, read_ends
 from lakebed.registry.maintenance.runs import list_runs
@@ -54,7 +54,7 @@ def deliver(lake: Lake, compactor: Compactor) -> None:
     """Every change of the journal, as Astha would."""
     for table_id in read_ends(lake.registry):
         for change in read_changes(lake.registry, table_id, after=0, limit=100_000):
-            if change.table in SUBSCRIPTIONS[Component.COMPACTOR]:
+            if change.table in COMPONENT_SUBSCRIPTIONS[Component.COMPACTOR]:
                 compactor.on_event(change)  # type: ignore[arg-type]
 
 
@@ -114,7 +114,7 @@ def test_statistics_that_fall_below_the_threshold_take_the_mark_back(compactor: 
 
 
 def test_it_subscribes_to_files_and_statistics(compactor: Compactor) -> None:
-    assert compactor.get_subscribed_tables() == SUBSCRIPTIONS[Component.COMPACTOR]
+    assert compactor.get_subscribed_tables() == COMPONENT_SUBSCRIPTIONS[Component.COMPACTOR]
 
 
 def test_the_journal_leads_to_a_compaction_and_its_own_changes_to_none(lake: Lake, compactor: Compactor) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakebed.core.events import SUBSCRIPTIONS, Component, Event
+from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, Component, Event
 from lakebed.registry.journal.changes import read_changes
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Delivery:
         return handled
 
     def _hand_over(self, event: Event[Row]) -> int:
-        if event.table not in SUBSCRIPTIONS[self._name]:
+        if event.table not in COMPONENT_SUBSCRIPTIONS[self._name]:
             return 0
         self._component.on_event(event)
         return 1

@@ -11,7 +11,7 @@ from deliveries import Delivery
 from builders import ORDERS, fake_file, make_table, publish, seal_pending, within
 from lakebed.components.metadata_orchestrator import MetadataOrchestrator
 from lakebed.core.errors import CommitTimeoutError
-from lakebed.core.events import SUBSCRIPTIONS, ChangeKind, Component, RegistryTable
+from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, ChangeKind, Component, RegistryTable
 from lakebed.core.rows import TableFiles, Tables
 from lakebed.registry.journal.changes import last_journal_number, read_changes
 from lakebed.registry.journal.leases import acquire_lease
@@ -48,7 +48,7 @@ def commit(registry: Registry, group: int, snapshot_id: int) -> None:
 
 
 def test_it_hears_of_exactly_its_two_tables(registry: Registry) -> None:
-    assert MetadataOrchestrator(registry).get_subscribed_tables() == SUBSCRIPTIONS[Component.METADATA_ORCHESTRATOR]
+    assert MetadataOrchestrator(registry).get_subscribed_tables() == COMPONENT_SUBSCRIPTIONS[Component.METADATA_ORCHESTRATOR]
 
 
 def test_waiting_for_what_is_committed_returns_its_snapshot_at_once(registry: Registry, table: LakeTable) -> None:
@@ -136,5 +136,5 @@ def test_what_a_wait_writes_to_the_registry_is_an_event_for_those_who_carry_it_o
     sealed = [event.data.added_group for event in events if isinstance(event.data, TableFiles) and event.operation is ChangeKind.UPDATE]
     counted = [event.data.last_group for event in events if isinstance(event.data, Tables)]
     assert (sealed, counted[-1]) == ([2], 2)
-    assert RegistryTable.TABLE_FILES in SUBSCRIPTIONS[Component.ICEBERG_UPDATER]
-    assert RegistryTable.TABLES in SUBSCRIPTIONS[Component.METADATA_ORCHESTRATOR]
+    assert RegistryTable.TABLE_FILES in COMPONENT_SUBSCRIPTIONS[Component.ICEBERG_UPDATER]
+    assert RegistryTable.TABLES in COMPONENT_SUBSCRIPTIONS[Component.METADATA_ORCHESTRATOR]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from builders import ORDERS, fake_file, fresh_name, make_table, publish, seal_pending, within
 from lakebed.components.snapshotter import Snapshotter
-from lakebed.core.events import SUBSCRIPTIONS, Component
+from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, Component
 from lakebed.core.tables.snapshots import Wishes, parse_wishes
 from lakebed.registry.snapshots.history import NewSnapshot, add_snapshot, expire_snapshots
 from lakebed.registry.snapshots.requests import change_wishes, read_properties
@@ -52,7 +52,7 @@ def take_snapshot(registry: Registry, table: LakeTable, number: int, *, at_us: i
 
 
 def test_it_hears_of_exactly_its_three_tables(registry: Registry) -> None:
-    assert Snapshotter(registry).get_subscribed_tables() == SUBSCRIPTIONS[Component.SNAPSHOTTER]
+    assert Snapshotter(registry).get_subscribed_tables() == COMPONENT_SUBSCRIPTIONS[Component.SNAPSHOTTER]
 
 
 def test_every_insert_is_sealed_and_a_burst_in_one_group(registry: Registry) -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from lakebed.core.events import ROW_TYPES, SUBSCRIPTIONS, ChangeKind, Component, RegistryTable
+from lakebed.core.events import ROW_TYPES, COMPONENT_SUBSCRIPTIONS, ChangeKind, Component, RegistryTable
 from lakebed.core.rows import TableFiles, list_changing_columns, list_columns
 
 # As the design writes them down.
@@ -15,12 +15,12 @@ metadata_orchestrator: tables, table_metadata
 def test_the_subscriptions_are_those_of_the_design() -> None:
     written = {line.split(": ")[0]: set(line.split(": ")[1].split(", ")) for line in DESIGN.strip().splitlines()}
 
-    assert {str(component): set(map(str, tables)) for component, tables in SUBSCRIPTIONS.items()} == written
+    assert {str(component): set(map(str, tables)) for component, tables in COMPONENT_SUBSCRIPTIONS.items()} == written
 
 
 def test_every_component_subscribes_and_every_monitored_table_is_heard() -> None:
-    assert set(SUBSCRIPTIONS) == set(Component)
-    assert frozenset().union(*SUBSCRIPTIONS.values()) == frozenset(RegistryTable)
+    assert set(COMPONENT_SUBSCRIPTIONS) == set(Component)
+    assert frozenset().union(*COMPONENT_SUBSCRIPTIONS.values()) == frozenset(RegistryTable)
 
 
 def test_every_monitored_table_has_its_own_row_type() -> None:

@@ -13,7 +13,7 @@ from pages import PAGES, ROOT, list_blocks, list_commands, section
 
 from lakebed.astha.circuit_breaker import BreakerState
 from lakebed.core import errors
-from lakebed.core.events import SUBSCRIPTIONS, ChangeKind, Event, RegistryTable
+from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, ChangeKind, Event, RegistryTable
 from lakebed.core.results import list_columns
 from lakebed.core.tables.compaction import Reason
 from lakebed.core.tables.snapshots import Retention, SnapshotPolicy, Trigger
@@ -123,7 +123,9 @@ def test_every_event_and_subscription_is_documented() -> None:
     rows = {row[0]: row for row in _rows(section(page, "## Who hears of what"))}
 
     assert _missing([*RegistryTable, *ChangeKind, *(f.name for f in fields(Event))], page) == []
-    assert {c: set(re.findall(r"\w+", rows[c][1])) for c in SUBSCRIPTIONS} == {c: set(tables) for c, tables in SUBSCRIPTIONS.items()}
+    assert {c: set(re.findall(r"\w+", rows[c][1])) for c in COMPONENT_SUBSCRIPTIONS} == {
+        c: set(tables) for c, tables in COMPONENT_SUBSCRIPTIONS.items()
+    }
 
 
 def test_every_metric_is_documented() -> None:

@@ -79,8 +79,8 @@ def maintain(lake: Lake, service: Service) -> None:
 
 def held_by(service: Service) -> Held:
     """Without the journal's last pages, which are few, and full of whatever came last."""
-    assert service.astha._life is not None
-    service.astha._life.delivery._pages.forget()
+    assert service.astha._incarnation is not None
+    service.astha._incarnation.delivery._pages.forget()
     return Held.of(service)
 
 

@@ -12,7 +12,7 @@ from builders import ORDERS
 from ice import ROWS, STRING, IceLake
 from lakebed.components.iceberg_updater import IcebergUpdater
 from lakebed.core.errors import LakebedError
-from lakebed.core.events import SUBSCRIPTIONS, ChangeKind, Component, Event, RegistryTable
+from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, ChangeKind, Component, Event, RegistryTable
 from lakebed.core.progress import progress_to
 from lakebed.core.rows import TableFiles, TableMetadata
 from lakebed.core.schema.types import Field
@@ -33,7 +33,7 @@ def updater(ice: IceLake) -> IcebergUpdater:
 def _events(ice: IceLake, *, after: int = 0) -> list[Event[TableFiles | TableMetadata]]:
     """The journal of the table, as Astha routes it to this component."""
     changes = read_changes(ice.lake.registry, ice.table_id(), after=after, limit=10_000)
-    return [e for e in changes if e.table in SUBSCRIPTIONS[Component.ICEBERG_UPDATER]]  # type: ignore[misc]
+    return [e for e in changes if e.table in COMPONENT_SUBSCRIPTIONS[Component.ICEBERG_UPDATER]]  # type: ignore[misc]
 
 
 def _deliver(ice: IceLake, updater: IcebergUpdater, *, after: int = 0) -> int:
@@ -46,7 +46,7 @@ def _deliver(ice: IceLake, updater: IcebergUpdater, *, after: int = 0) -> int:
 def test_it_subscribes_to_what_the_constant_says(updater: IcebergUpdater) -> None:
     subscriber: Subscriber[TableFiles | TableMetadata] = updater
 
-    assert subscriber.get_subscribed_tables() == SUBSCRIPTIONS[Component.ICEBERG_UPDATER]
+    assert subscriber.get_subscribed_tables() == COMPONENT_SUBSCRIPTIONS[Component.ICEBERG_UPDATER]
     subscriber.on_health()
 
 

@@ -1,4 +1,4 @@
-"""Astha: takes the lease, lives one incarnation after the other under it, and heals what breaks."""
+"""Astha: takes the lease, runs one incarnation after the other under it, and heals what breaks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from lakebed.astha.draining import drain_elsewhere, drain_here
-from lakebed.astha.event_router import require_subscribers
-from lakebed.astha.incarnation import Life
+from lakebed.astha.event_router import EventRouter
+from lakebed.astha.incarnation import Incarnation, list_component_statuses
 from lakebed.astha.options import AsthaOptions, SystemTime, Time
 from lakebed.astha.status import AsthaStatus, Tally
-from lakebed.astha.survey import survey
 from lakebed.core.errors import LakebedError, LeaseHeldError, LeaseLostError, UnavailableError
 from lakebed.registry.journal.changes import read_ends
 from lakebed.registry.journal.cursors import list_parked, request_retry, save_progress, start_incarnation
@@ -49,15 +48,15 @@ class Astha:
         time: Time | None = None,
     ) -> None:
         self._registry, self._owner = registry, owner
-        self._subscribers = require_subscribers(components)
+        self._router = EventRouter(components)
         self._options, self._time = options or AsthaOptions(), time or SystemTime()
         self._tallies = {component: Tally() for component in components}
         self._stop, self._news, self._settled = threading.Event(), threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
-        self._life: Life | None = None
+        self._incarnation: Incarnation | None = None
         self._lease: Lease | None = None
         self._began: deque[float] = deque(maxlen=self._options.max_incarnations)
-        self._incarnation, self._restarts, self._problem, self._down = 0, 0, "", False
+        self._number, self._restarts, self._problem, self._down = 0, 0, "", False
         self._unsaved: UnavailableError | None = None  # why the lease ran out, if it does
         self._cut = 0  # incarnations in a row that a lost connection ended
         self._save_at = self._renew_at = 0.0
@@ -67,8 +66,8 @@ class Astha:
 
     @property
     def is_active(self) -> bool:
-        life = self._life
-        return life is not None and not life.delivery.stopped and self._time.monotonic() < life.delivery.active_until
+        incarnation = self._incarnation
+        return incarnation is not None and not incarnation.delivery.stopped and self._time.monotonic() < incarnation.delivery.active_until
 
     @property
     def is_alive(self) -> bool:
@@ -115,34 +114,34 @@ class Astha:
 
     def _try_drain(self, deadline: float) -> bool | None:
         """None between two incarnations: the next one will tell."""
-        life = self._life
-        if life is None and not self._is_between_lives():
-            return drain_elsewhere(self._registry, self._subscribers, deadline=deadline)
-        if life is not None and drain_here(self._registry, life.delivery, deadline=deadline):
+        incarnation = self._incarnation
+        if incarnation is None and not self._is_between_incarnations():
+            return drain_elsewhere(self._registry, self._router.subscribers, deadline=deadline)
+        if incarnation is not None and drain_here(self._registry, incarnation.delivery, deadline=deadline):
             return True
-        return None if life is None or life.delivery.stopped else False
+        return None if incarnation is None or incarnation.delivery.stopped else False
 
     def wake(self) -> None:
         """Look at the journal now: for those who know of a commit before any hint does."""
-        if (life := self._life) is not None:
-            life.delivery.see(read_ends(self._registry))
+        if (incarnation := self._incarnation) is not None:
+            incarnation.delivery.see(read_ends(self._registry))
 
     def retry(self, component: Component, table_id: int) -> bool:
         """Take a parked table up again, here or wherever Astha is active; False when it is not parked."""
         asked = request_retry(self._registry, component, table_id)
-        if (life := self._life) is not None:
-            asked = life.delivery.unpark(component, table_id) or asked
+        if (incarnation := self._incarnation) is not None:
+            asked = incarnation.delivery.unpark(component, table_id) or asked
         return asked
 
     def status(self) -> AsthaStatus:
-        incarnation, life = self._incarnation, self._life
+        number, incarnation = self._number, self._incarnation
         return AsthaStatus(
             active=self.is_active,
-            incarnation=incarnation,
+            incarnation=number,
             restarts=self._restarts,
             problem=self._problem,
             down=self._down,
-            components=survey(self._subscribers, self._tallies, life),
+            components=list_component_statuses(self._router.subscribers, self._tallies, incarnation),
         )
 
     # -- one thread ---------------------------------------------------------------------------
@@ -151,7 +150,7 @@ class Astha:
         try:
             while not self._stop.is_set() and not self._down:
                 if self._acquire():
-                    self._live_on()
+                    self._run_incarnations()
                     self._release()
                 else:
                     self._settled.set()
@@ -181,10 +180,10 @@ class Astha:
         except LakebedError as error:
             logger.warning("the lease runs out by itself", extra={"action": "lease", "error": str(error)})
 
-    def _live_on(self) -> None:
+    def _run_incarnations(self) -> None:
         """Incarnations until a stop, a lost lease, or too many of them. Those that a lost connection ended are not counted."""
         while not self._stop.is_set():
-            problem = self._live()
+            problem = self._run_incarnation()
             if not problem:
                 return
             self._restarts += 1
@@ -192,40 +191,40 @@ class Astha:
                 self._stop.wait(self._backoff_s(self._cut))
                 continue
             self._problem = problem
-            logger.error("astha starts again", extra={"action": "restart", "incarnation": self._incarnation, "error": problem})
+            logger.error("astha starts again", extra={"action": "restart", "incarnation": self._number, "error": problem})
             if self._is_too_often():
                 self._down = True
                 logger.critical("astha stays down", extra={"action": "down", "error": problem})
                 return
             self._stop.wait(self._backoff_s(len(self._began)))
 
-    def _live(self) -> str:
+    def _run_incarnation(self) -> str:
         """One incarnation; why it ended, empty when the supervisor is to let go of the lease."""
-        life: Life | None = None
+        incarnation: Incarnation | None = None
         try:
-            life = self._begin()
-            return self._attend(life)
+            incarnation = self._begin()
+            return self._attend(incarnation)
         except LeaseLostError as error:
             self._lease = None
             logger.warning("the lease was lost", extra={"action": "lease", "error": str(error)})
             return ""
         except UnavailableError as error:
-            return self._wait_for_registry(error, life)
+            return self._wait_for_registry(error, incarnation)
         except Exception as error:
             logger.exception("an incarnation failed", extra={"action": "restart"})
             self._settled.set()
-            if life is None:
+            if incarnation is None:
                 self._began.append(self._time.monotonic())
             return str(error) or type(error).__name__
         finally:
-            if life is not None:
-                self._end(life)
+            if incarnation is not None:
+                self._end(incarnation)
 
-    def _wait_for_registry(self, error: UnavailableError, life: Life | None) -> str:
+    def _wait_for_registry(self, error: UnavailableError, incarnation: Incarnation | None) -> str:
         """However often it is away: where an incarnation lived, the next one begins under the same lease if that still holds."""
         self._problem = str(error)
         self._settled.set()
-        if life is not None:
+        if incarnation is not None:
             self._began.pop()
             self._cut += 1
             logger.warning("astha starts again after a lost connection", extra={"action": "restart", "error": str(error)})
@@ -233,31 +232,31 @@ class Astha:
         self._stop.wait(self._options.standby_s)
         return ""
 
-    def _begin(self) -> Life:
+    def _begin(self) -> Incarnation:
         self._drop_connections()
         asked_at = self._time.monotonic()
         self._lease = renew_lease(self._registry, self._require_lease(), ttl_us=self._ttl_us)
         restored = restore_programs(self._registry)
         if restored:
             logger.warning("triggers were put back", extra={"action": "triggers", "names": restored})
-        self._incarnation = start_incarnation(self._registry, self._lease)
-        breakers = None if self._life is None else self._life.delivery.breakers
-        life = Life(
+        self._number = start_incarnation(self._registry, self._lease)
+        breakers = None if self._incarnation is None else self._incarnation.delivery.breakers
+        incarnation = Incarnation(
             self._registry,
-            self._subscribers,
+            self._router,
             options=self._options,
             time=self._time,
             tallies=self._tallies,
             breakers=breakers,
             on_news=self._news.set,
         )
-        life.start(active_until=asked_at + self._options.lease_ttl_s)
+        incarnation.start(active_until=asked_at + self._options.lease_ttl_s)
         self._began.append(self._time.monotonic())
         self._save_at, self._renew_at = asked_at + self._options.save_every_s, asked_at + self._options.renew_every_s
-        self._life, self._unsaved = life, None
+        self._incarnation, self._unsaved = incarnation, None
         self._settled.set()
-        logger.info("astha is active", extra={"action": "start", "incarnation": self._incarnation, "owner": self._owner})
-        return life
+        logger.info("astha is active", extra={"action": "start", "incarnation": self._number, "owner": self._owner})
+        return incarnation
 
     def _drop_connections(self) -> None:
         """After a problem the pooled ones may all be cut: each would fail once more, and cost an incarnation."""
@@ -265,35 +264,35 @@ class Astha:
             for connection in self._registry.take_idle():
                 connection.close()
 
-    def _attend(self, life: Life) -> str:
+    def _attend(self, incarnation: Incarnation) -> str:
         while not self._stop.is_set():
             news = self._news.wait(self._options.tick_s)
             self._news.clear()
-            if isinstance(life.watcher.error, UnavailableError):
-                raise life.watcher.error
-            if life.problem:
-                return life.problem
+            if isinstance(incarnation.watcher.error, UnavailableError):
+                raise incarnation.watcher.error
+            if incarnation.problem:
+                return incarnation.problem
             self._cut = 0
-            self._save_when_due(life, at_once=news)
+            self._save_when_due(incarnation, at_once=news)
         return ""
 
-    def _save_when_due(self, life: Life, *, at_once: bool) -> None:
+    def _save_when_due(self, incarnation: Incarnation, *, at_once: bool) -> None:
         now = self._time.monotonic()
-        if now >= life.delivery.active_until:
+        if now >= incarnation.delivery.active_until:
             raise self._unsaved or LeaseLostError(LEASE, epoch=self._require_lease().epoch)
         if not at_once and now < self._save_at:
             return
         self._save_at = now + self._options.save_every_s
         try:
-            self._save(life, now, must_renew=now >= self._renew_at)
-            self._look_for_retries(life)
+            self._save(incarnation, now, must_renew=now >= self._renew_at)
+            self._look_for_retries(incarnation)
             self._unsaved = None
         except UnavailableError as error:  # the lease tells how long this may go on
             self._unsaved = error
             logger.warning("progress could not be saved", extra={"action": "save", "error": str(error)})
 
-    def _save(self, life: Life, now: float, *, must_renew: bool) -> None:
-        batch = life.delivery.collect()
+    def _save(self, incarnation: Incarnation, now: float, *, must_renew: bool) -> None:
+        batch = incarnation.delivery.collect()
         if not batch and not must_renew:
             return
         saved = save_progress(
@@ -306,29 +305,29 @@ class Astha:
         )
         self._lease = saved.lease
         self._renew_at = now + self._options.renew_every_s
-        life.delivery.active_until = now + self._options.lease_ttl_s
-        life.delivery.note_saved(batch, saved)
+        incarnation.delivery.active_until = now + self._options.lease_ttl_s
+        incarnation.delivery.note_saved(batch, saved)
 
-    def _look_for_retries(self, life: Life) -> None:
+    def _look_for_retries(self, incarnation: Incarnation) -> None:
         """Somebody may have asked from another process."""
-        if life.delivery.list_parked():
+        if incarnation.delivery.list_parked():
             for (component, table_id), parked in list_parked(self._registry).items():
                 if parked.retry:
-                    life.delivery.unpark(component, table_id)
+                    incarnation.delivery.unpark(component, table_id)
 
-    def _end(self, life: Life) -> None:
+    def _end(self, incarnation: Incarnation) -> None:
         started = clock.monotonic()
-        if not life.end(started + self._stop_timeout_s):
+        if not incarnation.end(started + self._stop_timeout_s):
             logger.error("a handler did not return", extra={"action": "stop"})
         try:
-            if self._lease is not None and self._time.monotonic() < life.delivery.active_until:
-                self._save(life, self._time.monotonic(), must_renew=False)
+            if self._lease is not None and self._time.monotonic() < incarnation.delivery.active_until:
+                self._save(incarnation, self._time.monotonic(), must_renew=False)
         except LakebedError as error:
             logger.warning("the last progress was not saved", extra={"action": "save", "error": str(error)})
         if self._lease is None or self._stop.is_set():
-            self._life = None
+            self._incarnation = None
 
-    def _is_between_lives(self) -> bool:
+    def _is_between_incarnations(self) -> bool:
         return self._lease is not None and not self._down
 
     def _is_too_often(self) -> bool:

@@ -23,7 +23,7 @@ class BreakerPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Breaker:
+class CircuitBreaker:
     """Counts failures and silences since the last success: one poisoned or slow table among well ones never opens it."""
 
     policy: BreakerPolicy = field(default_factory=BreakerPolicy)
@@ -40,17 +40,17 @@ class Breaker:
         """Whether calls may be made at all; half-open allows one."""
         return self.state is not BreakerState.OPEN
 
-    def after_success(self) -> Breaker:
+    def after_success(self) -> CircuitBreaker:
         """A call was answered well: of a half-open breaker that was the trial."""
         if self.state is BreakerState.HALF_OPEN:
             return replace(self, state=BreakerState.CLOSED, reason="", failed=(), silent=frozenset(), opened=0, bad_health=0)
         return replace(self, failed=(), silent=frozenset()) if self.failed or self.silent else self
 
-    def after_progress(self) -> Breaker:
+    def after_progress(self) -> CircuitBreaker:
         """A call got somewhere, or its answer came too late to count: the component is slow, and alive."""
         return replace(self, silent=frozenset()) if self.silent else self
 
-    def after_failure(self, table_id: int, now: float) -> Breaker:
+    def after_failure(self, table_id: int, now: float) -> CircuitBreaker:
         if self.state is BreakerState.HALF_OPEN:
             return _open(self, "the trial call failed", now)
         if self.state is BreakerState.OPEN:
@@ -62,7 +62,7 @@ class Breaker:
             return _open(counted, f"{len(recent)} calls failed over {tables} tables", now)
         return counted
 
-    def after_silence(self, table_id: int, now: float) -> Breaker:
+    def after_silence(self, table_id: int, now: float) -> CircuitBreaker:
         """A call was not answered within its timeout: its own table's trouble, until a second table falls silent too."""
         if self.state is BreakerState.OPEN:
             return self
@@ -73,7 +73,7 @@ class Breaker:
             return _open(counted, f"calls of {len(counted.silent)} tables were not answered in time", now)
         return counted
 
-    def after_health(self, *, well: bool, now: float) -> Breaker:
+    def after_health(self, *, well: bool, now: float) -> CircuitBreaker:
         """Of an open breaker whose pause is over, a good answer allows the trial."""
         if well and self.state is BreakerState.OPEN and now >= self.pause_ends:
             return replace(self, state=BreakerState.HALF_OPEN, bad_health=0)
@@ -87,12 +87,12 @@ class Breaker:
         return worse
 
 
-def _open(breaker: Breaker, reason: str, now: float) -> Breaker:
+def _open(breaker: CircuitBreaker, reason: str, now: float) -> CircuitBreaker:
     longer = replace(breaker, opened=breaker.opened + 1)
     return replace(longer, state=BreakerState.OPEN, reason=reason, failed=(), silent=frozenset(), pause_ends=now + _pause_s(longer))
 
 
-def _pause_s(breaker: Breaker) -> float:
+def _pause_s(breaker: CircuitBreaker) -> float:
     return min(breaker.policy.pause_cap_s, breaker.policy.pause_s * 2.0 ** min(max(breaker.opened - 1, 0), 30))
 
 

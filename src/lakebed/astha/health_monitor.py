@@ -13,17 +13,17 @@ from lakebed.astha.delivery.lanes import describe
 
 if TYPE_CHECKING:
     from lakebed.astha.delivery.delivery import Delivery
-    from lakebed.astha.delivery.workers import Crew
+    from lakebed.astha.delivery.workers import WorkerPool
     from lakebed.core.events import Component
 
 logger = logging.getLogger(__name__)
 
 
-class Monitor:
+class HealthMonitor:
     """One thread, and one more per health check under way; a component that hangs in its check is asked no second time."""
 
-    def __init__(self, delivery: Delivery, crew: Crew) -> None:
-        self._delivery, self._crew, self._options = delivery, crew, delivery.options
+    def __init__(self, delivery: Delivery, workers: WorkerPool) -> None:
+        self._delivery, self._workers, self._options = delivery, workers, delivery.options
         first = delivery.time.monotonic() + self._options.health_every_s
         self.health = {
             c: Health(every_s=self._options.health_every_s, timeout_s=self._options.health_timeout_s, due=first)
@@ -52,7 +52,7 @@ class Monitor:
     def look(self, now: float) -> None:
         """Whatever is due at `now`."""
         for component in self._delivery.fence_silent(now):
-            self._crew.replace(component)
+            self._workers.replace(component)
         for component in self._delivery.subscribers:
             self._look_at(component, now)
 
@@ -68,7 +68,7 @@ class Monitor:
             self._asking[component] = threading.Thread(target=self._ask, args=(component,), name=f"astha-health-{component}", daemon=True)
             self._asking[component].start()
         elif silent:
-            self._tell(component, "the health check does not answer")
+            self._report(component, "the health check does not answer")
 
     def _ask(self, component: Component) -> None:
         problem = ""
@@ -78,9 +78,9 @@ class Monitor:
             problem = describe(error)
         with self._lock:
             self.health[component] = self.health[component].answered(self._delivery.time.monotonic(), problem)
-        self._tell(component, problem)
+        self._report(component, problem)
 
-    def _tell(self, component: Component, problem: str) -> None:
+    def _report(self, component: Component, problem: str) -> None:
         if problem:
             logger.warning("a health check failed", extra={"action": "health", "component": component.value, "error": problem})
         self._delivery.heard(component, well=not problem, now=self._delivery.time.monotonic())

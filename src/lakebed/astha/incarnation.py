@@ -2,105 +2,49 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from lakebed.astha.circuit_breaker import CircuitBreaker
 from lakebed.astha.delivery.delivery import Delivery
-from lakebed.astha.delivery.workers import Crew
-from lakebed.astha.health_monitor import Monitor
-from lakebed.astha.journal_pages import Pages
-from lakebed.astha.registry_watcher import Watcher
-from lakebed.core.errors import TriggersChangedError, UnavailableError
-from lakebed.registry.journal.changes import purge_journal
-from lakebed.registry.journal.cursors import list_purgeable, read_standing
-from lakebed.registry.verify import verify_triggers
+from lakebed.astha.delivery.workers import WorkerPool
+from lakebed.astha.health_monitor import HealthMonitor
+from lakebed.astha.housekeeper import Housekeeper
+from lakebed.astha.journal_pages import JournalPages
+from lakebed.astha.registry_watcher import RegistryWatcher
+from lakebed.astha.status import ComponentStatus, Tally
+from lakebed.registry.journal.cursors import read_standing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from lakebed.astha.circuit_breaker import Breaker
+    from lakebed.astha.delivery.lanes import Lane
+    from lakebed.astha.event_router import EventRouter
     from lakebed.astha.options import AsthaOptions, Time
-    from lakebed.astha.status import Tally
-    from lakebed.core.events import Component, Subscriber
+    from lakebed.core.events import Component
     from lakebed.registry.registry import Registry
 
-logger = logging.getLogger(__name__)
 
-
-class Housekeeper:
-    """One thread that purges the journal and looks after the triggers: long work that must not hold up the lease."""
-
-    def __init__(self, registry: Registry, options: AsthaOptions, *, on_problem: Callable[[], None]) -> None:
-        self._registry, self._options, self._on_problem = registry, options, on_problem
-        self._stop = threading.Event()
-        self._purge_at = time.monotonic() + options.purge_every_s
-        self._verify_at = time.monotonic() + options.verify_every_s
-        self.problem = ""
-        self._thread = threading.Thread(target=self._run, name="astha-housekeeper", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-
-    def join(self, deadline: float) -> None:
-        self._thread.join(max(0.0, deadline - time.monotonic()))
-
-    def _run(self) -> None:
-        while not self._stop.wait(max(0.0, min(self._purge_at, self._verify_at) - time.monotonic())):
-            try:
-                self._work(time.monotonic())
-            except TriggersChangedError as error:
-                self._give_up(str(error))
-            except UnavailableError as error:
-                logger.warning("housekeeping has to wait", extra={"action": "housekeeping", "error": str(error)})
-            except Exception as error:  # noqa: BLE001 - a thread has nobody to raise to; the supervisor reads it
-                self._give_up(f"housekeeping failed: {error}")
-
-    def _work(self, now: float) -> None:
-        if now >= self._verify_at:
-            self._verify_at = now + self._options.verify_every_s
-            verify_triggers(self._registry)
-        if now >= self._purge_at:
-            self._purge_at = now + self._options.purge_every_s
-            self._purge()
-
-    def _purge(self) -> None:
-        for table_id in list_purgeable(self._registry, cap=self._options.purge_cap):
-            if self._stop.is_set():
-                return
-            purged = purge_journal(self._registry, table_id, cap=self._options.purge_cap)
-            logger.info("the journal was purged", extra={"action": "purge", "table": table_id, "changes": purged})
-
-    def _give_up(self, problem: str) -> None:
-        self.problem = problem
-        self._stop.set()
-        self._on_problem()
-
-
-class Life:
+class Incarnation:
     """Starts with everything in place, ends with every thread gone except one that hangs in a handler."""
 
     def __init__(
         self,
         registry: Registry,
-        subscribers: Mapping[Component, Subscriber[Any]],
+        router: EventRouter,
         *,
         options: AsthaOptions,
         time: Time,
         tallies: Mapping[Component, Tally],
-        breakers: Mapping[Component, Breaker] | None,
+        breakers: Mapping[Component, CircuitBreaker] | None,
         on_news: Callable[[], None],
     ) -> None:
-        pages = Pages(registry, page_events=options.page_events, tables=options.cached_tables)
-        self.delivery = Delivery(subscribers, pages, options=options, time=time, tallies=tallies, breakers=breakers)
+        pages = JournalPages(registry, page_events=options.page_events, tables=options.cached_tables)
+        self.delivery = Delivery(router, pages, options=options, time=time, tallies=tallies, breakers=breakers)
         self.delivery.on_news = on_news
-        self._crew = Crew(self.delivery, limit=options.workers)
-        self.watcher = Watcher(registry, self.delivery, sweep_s=options.sweep_s, on_death=on_news)
-        self.monitor = Monitor(self.delivery, self._crew)
+        self._workers = WorkerPool(self.delivery, limit=options.workers)
+        self.watcher = RegistryWatcher(registry, self.delivery, sweep_s=options.sweep_s, on_death=on_news)
+        self.monitor = HealthMonitor(self.delivery, self._workers)
         self.housekeeper = Housekeeper(registry, options, on_problem=on_news)
         self._registry = registry
 
@@ -125,7 +69,41 @@ class Life:
         self.delivery.stop()
         for part in (self.watcher, self.monitor, self.housekeeper):
             part.stop()
-        done = self._crew.join(deadline)
+        done = self._workers.join(deadline)
         for part in (self.watcher, self.monitor, self.housekeeper):
             part.join(max(deadline, time.monotonic() + 1.0))
         return done
+
+
+def list_component_statuses(
+    components: Iterable[Component], tallies: Mapping[Component, Tally], incarnation: Incarnation | None
+) -> tuple[ComponentStatus, ...]:
+    """Of an instance that stands by, what this process has done so far."""
+    return tuple(_component_status(component, tallies[component], incarnation) for component in components)
+
+
+def _component_status(component: Component, tally: Tally, incarnation: Incarnation | None) -> ComponentStatus:
+    lanes: list[Lane] = []
+    breaker, problem, delivered = CircuitBreaker(), "", tally.delivered
+    if incarnation is not None:
+        problem = incarnation.monitor.health[component].problem
+        with incarnation.delivery.lock:
+            breaker, lanes = incarnation.delivery.breakers[component], list(incarnation.delivery.lanes[component].values())
+            delivered = tally.delivered + sum(lane.answered for lane in lanes)
+    return ComponentStatus(
+        component=component,
+        breaker=breaker.state,
+        reason=breaker.reason,
+        well=not problem,
+        problem=problem,
+        lanes=len(lanes),
+        behind=sum(max(0, lane.end - lane.position) for lane in lanes),
+        retrying=sum(lane.is_retrying for lane in lanes),
+        parked=tuple(sorted(lane.table_id for lane in lanes if lane.parked)),
+        delivered=delivered,
+        refreshed=tally.refreshed,
+        failures=tally.failures,
+        dead_letters=tally.dead_letters,
+        late_answers=tally.late_answers,
+        silences=tally.silences,
+    )

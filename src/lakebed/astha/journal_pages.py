@@ -33,7 +33,7 @@ class Page:
         return self.events[skipped:] if 0 <= skipped < len(self.events) else ()
 
 
-class Pages:
+class JournalPages:
     """A few pages per table, of the tables used last: lanes of one table mostly walk together."""
 
     def __init__(self, registry: Registry, *, page_events: int, tables: int) -> None:

@@ -25,7 +25,7 @@ _TOGETHER = 100  # hints of a burst that are answered by one look
 _REST = 20.0  # after a look at all tables, as a multiple of its time: hints that name no table take a twentieth of a core at most
 
 
-class Watcher:
+class RegistryWatcher:
     """One thread. A hint may be lost: the sweep is the truth. It dies of the first error; the supervisor starts another."""
 
     def __init__(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from lakebed.compaction import CompactionOptions, CompactionResult, Control, Engines, LocalEngine, compact
 from lakebed.core.errors import InvalidValueError, LakebedError, UnavailableError
-from lakebed.core.events import SUBSCRIPTIONS, ChangeKind, Component
+from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, ChangeKind, Component
 from lakebed.core.names import TableName
 from lakebed.core.rows import TableFiles, TableStats
 from lakebed.core.tables.compaction import TARGET_BYTES, Reason
@@ -146,7 +146,7 @@ class Compactor:
     # -- as Astha sees it ---------------------------------------------------------------------
 
     def get_subscribed_tables(self) -> frozenset[RegistryTable]:
-        return SUBSCRIPTIONS[Component.COMPACTOR]
+        return COMPONENT_SUBSCRIPTIONS[Component.COMPACTOR]
 
     def on_event(self, event: Event[TableFiles | TableStats]) -> None:
         with self._changed:

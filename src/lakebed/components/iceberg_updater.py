@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, assert_never
 
-from lakebed.core.events import SUBSCRIPTIONS, Component
+from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, Component
 from lakebed.core.rows import TableFiles, TableMetadata
 from lakebed.registry.journal.changes import last_journal_number
 
@@ -29,7 +29,7 @@ class IcebergUpdater:
         self._guard = threading.Lock()
 
     def get_subscribed_tables(self) -> frozenset[RegistryTable]:
-        return SUBSCRIPTIONS[Component.ICEBERG_UPDATER]
+        return COMPONENT_SUBSCRIPTIONS[Component.ICEBERG_UPDATER]
 
     def on_health(self) -> None:
         self._committer.catalog.ping()

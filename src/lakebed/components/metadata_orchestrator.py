@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
-from lakebed.core.events import SUBSCRIPTIONS, Component
+from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, Component
 from lakebed.core.rows import TableMetadata, Tables
 from lakebed.registry.journal.changes import last_journal_number
 from lakebed.registry.snapshots.foreign import require_not_stopped
@@ -34,7 +34,7 @@ class MetadataOrchestrator:
         self._waiting = 0
 
     def get_subscribed_tables(self) -> frozenset[RegistryTable]:
-        return SUBSCRIPTIONS[Component.METADATA_ORCHESTRATOR]
+        return COMPONENT_SUBSCRIPTIONS[Component.METADATA_ORCHESTRATOR]
 
     def on_health(self) -> None:
         self._registry.query("SELECT 1")

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
-from lakebed.core.events import SUBSCRIPTIONS, ChangeKind, Component
+from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, ChangeKind, Component
 from lakebed.core.rows import TableFiles, TableMetadata, TableSnapshots
 from lakebed.core.tables.snapshots import (
     KeptSnapshot,
@@ -67,7 +67,7 @@ class Snapshotter:
         self._tables: dict[int, _Table] = {}
 
     def get_subscribed_tables(self) -> frozenset[RegistryTable]:
-        return SUBSCRIPTIONS[Component.SNAPSHOTTER]
+        return COMPONENT_SUBSCRIPTIONS[Component.SNAPSHOTTER]
 
     def on_health(self) -> None:
         self._registry.query("SELECT 1")

@@ -51,7 +51,7 @@ class Component(StrEnum):
     METADATA_ORCHESTRATOR = "metadata_orchestrator"
 
 
-SUBSCRIPTIONS: dict[Component, frozenset[RegistryTable]] = {
+COMPONENT_SUBSCRIPTIONS: dict[Component, frozenset[RegistryTable]] = {
     Component.ICEBERG_UPDATER: frozenset({RegistryTable.TABLE_METADATA, RegistryTable.TABLE_FILES}),
     Component.COMPACTOR: frozenset({RegistryTable.TABLE_FILES, RegistryTable.TABLE_STATS}),
     Component.SNAPSHOTTER: frozenset({RegistryTable.TABLE_METADATA, RegistryTable.TABLE_FILES, RegistryTable.TABLE_SNAPSHOTS}),

@@ -8,11 +8,9 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakebed.astha.circuit_breaker import Breaker, BreakerState
+from lakebed.astha.circuit_breaker import BreakerState, CircuitBreaker
 from lakebed.astha.delivery.jobs import Batch, Job, facts_of, log_failure
-from lakebed.astha.delivery.lanes import Lane
-from lakebed.astha.delivery.queues import Queue
-from lakebed.astha.event_router import is_for
+from lakebed.astha.delivery.lanes import Lane, LaneQueue
 from lakebed.astha.status import Tally
 from lakebed.core.errors import InvalidValueError, JournalGapError, LakebedError, UndecodableChangeError
 from lakebed.core.progress import progress_to
@@ -20,9 +18,10 @@ from lakebed.core.progress import progress_to
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lakebed.astha.journal_pages import Pages
+    from lakebed.astha.event_router import EventRouter
+    from lakebed.astha.journal_pages import JournalPages
     from lakebed.astha.options import AsthaOptions, Time
-    from lakebed.core.events import Component, Event, Subscriber
+    from lakebed.core.events import Component, Event
     from lakebed.core.rows import Row
     from lakebed.registry.journal.cursors import LaneKey, LaneStates, Saved, Undelivered
 
@@ -39,23 +38,23 @@ class Delivery:
 
     def __init__(
         self,
-        subscribers: Mapping[Component, Subscriber[Any]],
-        pages: Pages,
+        router: EventRouter,
+        pages: JournalPages,
         *,
         options: AsthaOptions,
         time: Time,
         tallies: Mapping[Component, Tally] | None = None,
-        breakers: Mapping[Component, Breaker] | None = None,
+        breakers: Mapping[Component, CircuitBreaker] | None = None,
     ) -> None:
-        self.subscribers, self.options, self.time = dict(subscribers), options, time
-        self._pages = pages
+        self.subscribers, self.options, self.time = router.subscribers, options, time
+        self._router, self._pages = router, pages
         self.lock = threading.Lock()
-        self.tallies = dict(tallies or {c: Tally() for c in subscribers})
-        self.breakers = dict(breakers or {c: Breaker(policy=options.breaker) for c in subscribers})
-        self.lanes: dict[Component, dict[int, Lane]] = {c: {} for c in subscribers}
-        self.jobs: dict[Component, set[Job]] = {c: set() for c in subscribers}
-        self._queues = {c: Queue() for c in subscribers}
-        self.wakes = {c: threading.Condition(self.lock) for c in subscribers}
+        self.tallies = dict(tallies or {c: Tally() for c in self.subscribers})
+        self.breakers = dict(breakers or {c: CircuitBreaker(policy=options.breaker) for c in self.subscribers})
+        self.lanes: dict[Component, dict[int, Lane]] = {c: {} for c in self.subscribers}
+        self.jobs: dict[Component, set[Job]] = {c: set() for c in self.subscribers}
+        self._queues = {c: LaneQueue() for c in self.subscribers}
+        self.wakes = {c: threading.Condition(self.lock) for c in self.subscribers}
         self.changed = threading.Condition(self.lock)
         self._ends: dict[int, int] = {}
         self._dirty: set[Lane] = set()
@@ -148,7 +147,7 @@ class Delivery:
         events = self._read(job)
         passed, ends_at = lane.position, math.inf  # before the first call: a turn always gets somewhere
         for event in events:
-            if is_for(lane.component, event.table):
+            if self._router.is_for(lane.component, event.table):
                 lane.skipped(passed, epoch=job.epoch)
                 if not self._begin(job, self.options.consume_timeout_s, ends_at=ends_at):
                     break
@@ -376,7 +375,7 @@ class Delivery:
         lane.ticket = 0
         self._queue(lane)
 
-    def _set_breaker(self, component: Component, new: Breaker) -> None:
+    def _set_breaker(self, component: Component, new: CircuitBreaker) -> None:
         old, self.breakers[component] = self.breakers[component], new
         if new.state is old.state:
             return

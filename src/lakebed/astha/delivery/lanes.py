@@ -1,9 +1,12 @@
-"""One lane: a component's way through one lake table's journal. No clock, no thread, no I/O; any thread may call it."""
+"""One lane: a component's way through one lake table's journal; and the queue of a component's lanes. No clock, no thread, no I/O."""
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
 from typing import TYPE_CHECKING
 
 from lakebed.astha.retry import Again, RetryPolicy
@@ -17,7 +20,7 @@ _SHOWN_CHARS = 2000
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Lane:
-    """Where delivery stands. What is in doubt is settled by a refresh, never by skipping.
+    """Where delivery stands; any thread may call it. What is in doubt is settled by a refresh, never by skipping.
 
     It has a lock of its own: at one for all lanes every call would queue, and a thread that got it while another held the
     interpreter would keep it through a whole switch of threads.
@@ -141,3 +144,43 @@ class Lane:
 def describe(error: BaseException) -> str:
     """Bounded: an error may carry the whole of what it was about."""
     return f"{getattr(error, 'code', type(error).__name__)}: {error}"[:_SHOWN_CHARS]
+
+
+class LaneQueue:
+    """The lanes of one component that have work: in turn, and those that wait for their time apart. Starts no thread.
+
+    A lane has one valid place; a newer one makes the older void, so nothing is ever searched.
+    """
+
+    def __init__(self) -> None:
+        self._ready: deque[tuple[int, Lane]] = deque()
+        self._waiting: list[tuple[float, int, Lane]] = []
+        self._tickets = count(1)
+
+    def put(self, lane: Lane, now: float) -> None:
+        lane.ticket = next(self._tickets)
+        if lane.due > now:
+            heappush(self._waiting, (lane.due, lane.ticket, lane))
+        else:
+            self._ready.append((lane.ticket, lane))
+
+    def pop(self, now: float) -> Lane | None:
+        self._move_due(now)
+        while self._ready:
+            ticket, lane = self._ready.popleft()
+            if lane.ticket == ticket:
+                lane.ticket = 0
+                return lane
+        return None
+
+    def has_ready(self) -> bool:
+        return bool(self._ready)
+
+    def find_next_due(self) -> float | None:
+        return self._waiting[0][0] if self._waiting else None
+
+    def _move_due(self, now: float) -> None:
+        while self._waiting and self._waiting[0][0] <= now:
+            _, ticket, lane = heappop(self._waiting)
+            if lane.ticket == ticket:
+                self._ready.append((ticket, lane))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lakebed.core.events import Component
 
 
-class Crew:
+class WorkerPool:
     """Every component has its own: one that is slow or hangs takes no thread from the others."""
 
     def __init__(self, delivery: Delivery, *, limit: int) -> None:
