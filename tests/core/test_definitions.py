@@ -8,19 +8,11 @@ import pytest
 
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import TableName
+from lakebed.core.schema.evolution import align_schema, is_same_shape, loosen
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
-from lakebed.core.tables.view_sets import (
-    DAY_US,
-    Definition,
-    align_schema,
-    find_definition,
-    is_same_shape,
-    loosen,
-    merge_window_of,
-    parse_duration,
-    require_fitting,
-)
+from lakebed.core.tables.view_sets import Definition, find_definition, merge_window_of, require_fitting
+from lakebed.core.times import DAY_US, parse_duration
 
 ORDERS = TableName("shop", "orders")
 # As registries hold it, inside the version's properties: a change of these bytes would change the hashes of all view sets

@@ -16,7 +16,8 @@ from pyspark.sql import types as T  # noqa: N812 - everybody's name for it
 
 from builders import ORDERS, SCHEMA, arrow_rows, make_table, write_partition
 from lakebed.core.errors import InvalidValueError, LakebedError, SchemaRefusedError
-from lakebed.core.tables.view_sets import parse_duration, require_fitting
+from lakebed.core.tables.view_sets import require_fitting
+from lakebed.core.times import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from builders import HOUR, fake_file, fresh_name, make_table, operation, within
 from lakebed.core import fingerprints
 from lakebed.core.partitions import NewPartition
-from lakebed.core.tables.view_sets import DAY_US, Definition
+from lakebed.core.tables.view_sets import Definition
 from lakebed.core.tables.windows import Piece, State, Window, find_runs, judge, list_windows, span
+from lakebed.core.times import DAY_US
 from lakebed.registry.open import open_registry
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.tables.lake_tables import LakeTable, TableSpec, create_table

@@ -12,8 +12,7 @@ from lakebed.admin.audit import find_actor
 from lakebed.core.errors import InvalidValueError, RegistryBehindError
 from lakebed.core.files import Needed, Orphan, SkippedTable
 from lakebed.core.results import Rows
-from lakebed.core.tables.view_sets import read_age
-from lakebed.core.times import from_micros
+from lakebed.core.times import from_micros, read_age
 from lakebed.registry.files.deletion_queue import ORPHAN, queue_files
 from lakebed.registry.files.known_paths import give_up_operations, list_unknown, list_unknown_operations
 from lakebed.registry.files.left_out import find_left_out

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed.admin.audit import find_actor
-from lakebed.core.errors import InvalidRangeError, InvalidValueError
+from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
 from lakebed.core.results import Rows
 from lakebed.core.times import Time, TimeRange
@@ -44,7 +44,7 @@ def request_materialization(
     actor: str | None = None,
 ) -> Rows[RequestedRun]:
     """Ask for all that is stale in the range, or everywhere; asking again while the request waits gives the same run."""
-    return _request(registry, MATERIALIZE, table, instance=instance, wanted=_range(insert_begin, insert_end), actor=actor)
+    return _request(registry, MATERIALIZE, table, instance=instance, wanted=TimeRange.maybe(insert_begin, insert_end), actor=actor)
 
 
 def request_regeneration(
@@ -57,7 +57,7 @@ def request_regeneration(
     actor: str | None = None,
 ) -> Rows[RequestedRun]:
     """Ask for the range to be built anew, fresh or not."""
-    return _request(registry, REGENERATE, table, instance=instance, wanted=_range(insert_begin, insert_end), actor=actor)
+    return _request(registry, REGENERATE, table, instance=instance, wanted=TimeRange.maybe(insert_begin, insert_end), actor=actor)
 
 
 def _request(registry: Registry, job: str, table: str, *, instance: str, wanted: TimeRange | None, actor: str | None) -> Rows[RequestedRun]:
@@ -86,10 +86,3 @@ def _require_view_set(registry: Registry, name: TableName) -> LakeTable:
         message = f"{name} is a plain table: only view sets can be materialized or regenerated"
         raise InvalidValueError(message)
     return table
-
-
-def _range(begin: Time | None, end: Time | None) -> TimeRange | None:
-    if (begin is None) != (end is None):
-        message = "only one end of the insert range was given"
-        raise InvalidRangeError(message)
-    return None if begin is None or end is None else TimeRange.of(begin, end)

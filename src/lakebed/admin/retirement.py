@@ -13,8 +13,7 @@ from lakebed.core.errors import InvalidValueError, PartitionNotFoundError, Parti
 from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
 from lakebed.core.results import Rows
 from lakebed.core.suggestions import require_options
-from lakebed.core.tables.view_sets import read_age
-from lakebed.core.times import MICROSECOND, MIN_MICROS, Time, TimeRange, show, to_micros
+from lakebed.core.times import MICROSECOND, MIN_MICROS, Time, TimeRange, read_age, show, to_micros
 from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
 from lakebed.registry.maintenance.runs import add_run, finish_run
 from lakebed.registry.partitions.retire import DEFAULT_GRACE_US, PartitionsToRetire, require_by_key, retire_loaded

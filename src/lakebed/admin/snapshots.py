@@ -14,8 +14,7 @@ from lakebed.core.results import Rows
 from lakebed.core.suggestions import list_near
 from lakebed.core.tables.settings import FREE, TableSettings, list_free, read_free_properties, read_settings
 from lakebed.core.tables.snapshots import KeptSnapshot, parse_retention, parse_wishes, plan_expiry
-from lakebed.core.tables.view_sets import read_age
-from lakebed.core.times import from_micros, to_micros
+from lakebed.core.times import from_micros, read_age, to_micros
 from lakebed.registry.maintenance.runs import add_run, finish_run
 from lakebed.registry.snapshots.foreign import FOREIGN, read_refs
 from lakebed.registry.snapshots.history import list_snapshots as list_kept

@@ -1,7 +1,8 @@
-"""Times are UTC integer microseconds inside, aware datetimes at the edges."""
+"""Times and durations: integer microseconds in UTC inside, aware datetimes and timedeltas at the edges."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Protocol
@@ -9,9 +10,13 @@ from typing import Protocol
 from lakebed.core.errors import InvalidRangeError, InvalidValueError
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH_DAY = date(1970, 1, 1)
 MICROSECOND = timedelta(microseconds=1)
+SECOND_US, HOUR_US, DAY_US = 1_000_000, 3_600_000_000, 86_400_000_000
+UNITS = {"us": 1, "ms": 1000, "s": SECOND_US, "m": 60 * SECOND_US, "h": HOUR_US, "d": DAY_US}
 MAX_MICROS = 253_402_300_799_999_999  # 9999-12-31T23:59:59.999999Z: the last instant a datetime can hold
 MIN_MICROS = -62_135_596_800_000_000  # 0001-01-01T00:00:00Z
+_DURATION = re.compile(r"([0-9]{1,18}) ?(us|ms|s|m|h|d)", re.ASCII)
 
 
 # What a caller may give as a time: text and dates are UTC unless the text names a zone
@@ -57,6 +62,15 @@ def from_micros(micros: int) -> datetime:
     return EPOCH + timedelta(microseconds=micros)
 
 
+def micros_of(moment: datetime) -> int:
+    """Of a value read from a column: what names no zone is UTC."""
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
+
+
+def days_of(day: date) -> int:
+    return (day - EPOCH_DAY).days
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class TimeRange:
     """A half-open range `[begin, end)` of at least one microsecond, in UTC microseconds."""
@@ -87,6 +101,13 @@ class TimeRange:
             raise InvalidRangeError(message)
         return cls.of(begin, end)
 
+    @classmethod
+    def open_ended(cls, begin: Time | None, end: Time | None) -> TimeRange | None:
+        """None when neither end is given; an end that is left out lies at the edge of the calendar."""
+        if begin is None and end is None:
+            return None
+        return cls(begin=MIN_MICROS if begin is None else to_micros(begin), end=MAX_MICROS if end is None else to_micros(end))
+
     def overlaps(self, other: TimeRange) -> bool:
         return self.begin < other.end and other.begin < self.end
 
@@ -102,3 +123,48 @@ def show(micros: int) -> str:
     if MIN_MICROS <= micros <= MAX_MICROS:
         return from_micros(micros).isoformat().replace("+00:00", "Z")
     return str(micros)
+
+
+def parse_duration(given: str | int | timedelta, *, what: str = "slice") -> int:
+    """A positive whole number of microseconds, from `15m`, a timedelta or the number itself."""
+    micros = _micros(given)
+    if micros is None or micros <= 0:
+        message = f"{what} {given!r} is no positive whole number of microseconds: write it as 15m, 1h, 1d, 500ms or 10us"
+        raise InvalidValueError(message)
+    return micros
+
+
+def read_age(given: timedelta | str, *, what: str) -> timedelta:
+    """A timedelta, or text such as `30d`; a bare number would not say of what."""
+    match given:
+        case timedelta():
+            return given
+        case str():
+            return timedelta(microseconds=parse_duration(given, what=what))
+        case _:
+            message = f"{what}={given!a}: give a timedelta or text such as 30d, 12h or 15m"
+            raise InvalidValueError(message)
+
+
+def _micros(given: object) -> int | None:
+    match given:
+        case timedelta():
+            return given // MICROSECOND
+        case str() if found := _DURATION.fullmatch(given):
+            return int(found[1]) * UNITS[found[2]]
+        case int() if not isinstance(given, bool):
+            return given
+        case _:
+            return None
+
+
+def show_duration(micros: int, *, unit: str | None = None) -> str:
+    """As one writes it: `7h`; in `unit` where it is a whole number of those."""
+    if unit is None or micros % UNITS[unit]:
+        unit = unit_of(micros)
+    return f"{micros // UNITS[unit]}{unit}"
+
+
+def unit_of(micros: int) -> str:
+    """The largest that measures it in whole numbers; beyond a day in hours unless whole days."""
+    return next(unit for unit, size in reversed(UNITS.items()) if micros % size == 0)

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from lakebed.core.errors import FooterCorruptError, FooterRowsError
 from lakebed.core.files import ColumnStatistics, Footer
 from lakebed.core.schema.types import Primitive
+from lakebed.core.times import DAY_US
 from lakebed.parquet.footer.framing import find_meta
 from lakebed.parquet.footer.placement import require_placed, require_pointers
 from lakebed.parquet.schema.calendar import MARK, tell_old_times
@@ -33,7 +34,6 @@ PYARROW_ERRORS = (ArithmeticError, LookupError, OSError, RuntimeError, TypeError
 _LATE_ERRORS = (OSError, UnicodeDecodeError, pa.ArrowException)  # what it decodes only when asked
 _NO_MEMORY = "std::bad_alloc"  # thrift tells it like any other complaint
 _SHOWN_CHARS = 200
-_DAY_MICROS = 86_400_000_000
 _MAX_INT64 = (1 << 63) - 1
 UNKNOWN_BYTES = _MAX_INT64  # the size of a file of which only the tail is known
 
@@ -171,7 +171,7 @@ def _null_problems(metadata: pq.FileMetaData, layout: Layout, columns: tuple[Col
 def _event_range(metadata: pq.FileMetaData, layout: Layout, field_id: int) -> tuple[int, int] | None:
     low, high = find_range(metadata, layout, field_id)
     kind = layout.schema.by_id[field_id].type
-    factor = {"timestamp": 1, "timestamptz": 1, "date": _DAY_MICROS}.get(kind.name) if isinstance(kind, Primitive) else None
+    factor = {"timestamp": 1, "timestamptz": 1, "date": DAY_US}.get(kind.name) if isinstance(kind, Primitive) else None
     if factor is None or not isinstance(low, int) or not isinstance(high, int):
         return None
     low, high = low * factor, high * factor

@@ -14,7 +14,7 @@ from decimal import Context, Decimal
 from typing import TYPE_CHECKING, TypeVar
 
 from lakebed.core.errors import InvalidValueError
-from lakebed.core.times import EPOCH, MICROSECOND
+from lakebed.core.times import days_of, micros_of
 
 if TYPE_CHECKING:
     from lakebed.core.schema.types import Primitive
@@ -25,7 +25,6 @@ _SIGN_128 = 1 << 127
 _ALL_64 = (1 << 64) - 1
 _LAST_CODE_POINT = 0x10FFFF
 _FIRST_SURROGATE, _LAST_SURROGATE = 0xD800, 0xDFFF
-_EPOCH_DAY = date(1970, 1, 1)
 # Range-index coordinates of times count seconds from here: 32-bit floats stay exact to the second for months around it.
 _INDEX_EPOCH_S = 1_767_225_600  # 2026-01-01T00:00:00Z; stored: never change
 
@@ -88,10 +87,9 @@ def _as_int(kind: Primitive, value: Value) -> int:
         case _, int() if not isinstance(value, bool):
             return value
         case "timestamp" | "timestamptz", datetime():
-            moment = value if value.tzinfo else value.replace(tzinfo=EPOCH.tzinfo)
-            return (moment - EPOCH) // MICROSECOND
+            return micros_of(value)
         case "date", date() if not isinstance(value, datetime):
-            return (value - _EPOCH_DAY).days
+            return days_of(value)
         case _:
             message = f"{value!r} is no value of type {kind}"
             raise InvalidValueError(message)

@@ -144,3 +144,56 @@ def show_type(kind: Type) -> str:
 
 def _show(path: tuple[str, ...]) -> str:
     return ascii(".".join(path))
+
+
+def align_schema(new: Schema, earlier: Sequence[Schema]) -> Schema:
+    """`new` with the ids and physical names that its columns had in earlier versions of the table, newest last.
+
+    A column keeps them if its old values could be read as the new type; any other gets ids and a physical name never used before.
+    """
+    columns = {f.name: f for schema in earlier for f in schema.fields}
+    used = UsedNames.of(earlier)
+    fields = []
+    for new_field in new.fields:
+        old = columns.get(new_field.name)
+        if old is not None and _is_same(old, new_field):
+            fields.append(
+                replace(old, type=new_field.type if isinstance(new_field.type, Primitive) else old.type, required=new_field.required)
+            )
+        else:
+            fields.append(used.adopt(new_field, TOP, required=new_field.required))
+    return Schema(fields=tuple(fields))
+
+
+def is_same_shape(left: Schema, right: Schema) -> bool:
+    """The same columns in the same order, whatever their ids."""
+    return _shape(left.fields) == _shape(right.fields)
+
+
+def loosen(schema: Schema) -> Schema:
+    """The same with every field optional, at every depth but the keys of maps."""
+    return Schema(fields=tuple(_loosened(field) for field in schema.fields))
+
+
+def _loosened(field: Field) -> Field:
+    match field.type:
+        case Struct(fields=fields):
+            return replace(field, required=False, type=Struct(fields=tuple(_loosened(f) for f in fields)))
+        case List(element=element):
+            return replace(field, required=False, type=List(element=_loosened(element)))
+        case Map(key=key, value=value):
+            return replace(field, required=False, type=Map(key=key, value=_loosened(value)))
+        case Primitive():
+            return replace(field, required=False)
+
+
+def _is_same(old: Field, new: Field) -> bool:
+    if isinstance(old.type, Primitive):
+        return can_promote(old.type, new.type)
+    return _shape(old.children) == _shape(new.children) and type(old.type) is type(new.type)
+
+
+def _shape(fields: Iterable[Field]) -> tuple[object, ...]:
+    return tuple(
+        (f.name, f.required, str(f.type) if isinstance(f.type, Primitive) else (type(f.type).__name__, _shape(f.children))) for f in fields
+    )

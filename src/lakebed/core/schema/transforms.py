@@ -17,7 +17,7 @@ from lakebed.core.errors import InvalidValueError, SchemaRefusedError
 from lakebed.core.schema.decimals import decimal_text, truncate_decimal
 from lakebed.core.schema.murmur3 import bucket_of, decimal_bytes, long_bytes
 from lakebed.core.schema.types import Primitive
-from lakebed.core.times import EPOCH, MICROSECOND, from_micros
+from lakebed.core.times import DAY_US, EPOCH_DAY, HOUR_US, days_of, from_micros, micros_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,8 +51,6 @@ _SOURCES = {
     "year": _DATES,
     "hour": _DATES - {"date"},
 }
-_EPOCH_DAY = date(1970, 1, 1)
-_DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,12 +118,12 @@ def resolve_transforms(schema: Schema, texts: Sequence[str]) -> tuple[tuple[Tran
 def ordinal_of(kind: str, value: Value, source: Primitive) -> int:
     """Years, months, days or hours since 1970 in UTC."""
     micros = _micros(value, source)
-    day = micros // _DAY_US
+    day = micros // DAY_US
     if kind == "hour":
-        return micros // _HOUR_US
+        return micros // HOUR_US
     if kind == "day":
         return day
-    moment = date.fromordinal(_EPOCH_DAY.toordinal() + day)
+    moment = date.fromordinal(EPOCH_DAY.toordinal() + day)
     months = (moment.year - 1970) * 12 + moment.month - 1
     return months if kind == "month" else moment.year - 1970
 
@@ -138,7 +136,7 @@ def calendar_text(kind: str, ordinal: int) -> str:
         case "month":
             return f"{1970 + ordinal // 12:04d}-{ordinal % 12 + 1:02d}"
         case "day":
-            return date.fromordinal(_EPOCH_DAY.toordinal() + ordinal).isoformat()
+            return date.fromordinal(EPOCH_DAY.toordinal() + ordinal).isoformat()
         case _:
             return f"{calendar_text('day', ordinal // 24)}-{ordinal % 24:02d}"
 
@@ -153,7 +151,7 @@ def text_of(value: Value, source: Primitive) -> str:
         case "decimal", Decimal() | int() if not isinstance(value, bool):
             return decimal_text(Decimal(value), source.scale)
         case "date", _:
-            return calendar_text("day", _micros(value, source) // _DAY_US)
+            return calendar_text("day", _micros(value, source) // DAY_US)
         case "timestamp" | "timestamptz", _:
             text = from_micros(_micros(value, source)).isoformat(timespec="microseconds")
             return text if source.name == "timestamptz" else text.removesuffix("+00:00")
@@ -200,12 +198,11 @@ def _mismatch(value: Value, source: Primitive) -> InvalidValueError:
 def _micros(value: Value, source: Primitive) -> int:
     match value:
         case datetime() if source.name != "date":
-            moment = value if value.tzinfo else value.replace(tzinfo=EPOCH.tzinfo)
-            return (moment - EPOCH) // MICROSECOND
+            return micros_of(value)
         case date() if source.name == "date" and not isinstance(value, datetime):
-            return (value - _EPOCH_DAY).days * _DAY_US
+            return days_of(value) * DAY_US
         case int() if not isinstance(value, bool):
-            return value * _DAY_US if source.name == "date" else value
+            return value * DAY_US if source.name == "date" else value
         case _:
             raise _mismatch(value, source)
 
@@ -222,7 +219,7 @@ def _hashed_bytes(value: Value, source: Primitive) -> bytes:
             return long_bytes(value)
         case _ if source.name in _DATES:
             micros = _micros(value, source)
-            return long_bytes(micros // _DAY_US if source.name == "date" else micros)
+            return long_bytes(micros // DAY_US if source.name == "date" else micros)
         case _:
             raise _mismatch(value, source)
 

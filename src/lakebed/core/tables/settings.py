@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.suggestions import suggest
 from lakebed.core.tables.snapshots import RETENTION, RETIRE_AFTER, SNAPSHOT, WISHES, read_retention, read_retire_after, read_snapshot_policy
-from lakebed.core.tables.view_sets import MERGE_WINDOW, parse_duration
+from lakebed.core.tables.view_sets import MERGE_WINDOW
+from lakebed.core.times import parse_duration
 
 if TYPE_CHECKING:
     from datetime import timedelta

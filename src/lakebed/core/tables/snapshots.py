@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.suggestions import suggest
-from lakebed.core.tables.view_sets import parse_duration
+from lakebed.core.times import DAY_US, HOUR_US, SECOND_US, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
 SNAPSHOT, RETENTION, RETIRE_AFTER = "snapshot", "retention", "retire_after"  # property keys, stored: never rename
-_SECOND_US = 1_000_000
-_HOUR_US = 3600 * _SECOND_US
-_DAY_US = 24 * _HOUR_US
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +72,7 @@ class SnapshotPolicy:
             case Trigger.EVERY_INSERT:
                 return True
             case Trigger.TIME:
-                return not 0 <= now - pending.since < self.interval_s * _SECOND_US  # the clock was ahead when the files came
+                return not 0 <= now - pending.since < self.interval_s * SECOND_US  # the clock was ahead when the files came
             case Trigger.BYTES:
                 return pending.bytes >= self.bytes
             case Trigger.ROWS:
@@ -111,17 +108,17 @@ def plan_expiry(
 
     Those of other programs take no other's place: one that no ref leads to goes when it is older than anything that is kept for its age.
     """
-    longest_us = max(retention.all_s, retention.hourly_s, retention.daily_s, retention.least_age_s) * _SECOND_US
+    longest_us = max(retention.all_s, retention.hourly_s, retention.daily_s, retention.least_age_s) * SECOND_US
     loose = tuple(s.snapshot_id for s in snapshots if s.is_foreign and s.snapshot_id not in protected and now - s.at >= longest_us)
     ordered = sorted((s for s in snapshots if not s.is_foreign), key=lambda s: (s.at, s.snapshot_id))
     if not ordered:
         return loose
     keep = {ordered[-1].snapshot_id, *protected}
-    keep |= {s.snapshot_id for s in ordered if now - s.at < retention.least_age_s * _SECOND_US}
-    recent = [s for s in ordered if now - s.at < retention.all_s * _SECOND_US]
+    keep |= {s.snapshot_id for s in ordered if now - s.at < retention.least_age_s * SECOND_US}
+    recent = [s for s in ordered if now - s.at < retention.all_s * SECOND_US]
     keep |= {s.snapshot_id for s in recent[-retention.all_most :]} if retention.all_most else set()
-    keep |= _last_of_each(ordered, _HOUR_US, now=now, within_us=retention.hourly_s * _SECOND_US)
-    keep |= _last_of_each(ordered, _DAY_US, now=now, within_us=retention.daily_s * _SECOND_US)
+    keep |= _last_of_each(ordered, HOUR_US, now=now, within_us=retention.hourly_s * SECOND_US)
+    keep |= _last_of_each(ordered, DAY_US, now=now, within_us=retention.daily_s * SECOND_US)
     return (*loose, *(s.snapshot_id for s in ordered if s.snapshot_id not in keep))
 
 

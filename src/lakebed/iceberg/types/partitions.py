@@ -15,7 +15,7 @@ from pyiceberg.transforms import parse_transform
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.schema.types import Primitive
-from lakebed.core.times import EPOCH, MICROSECOND
+from lakebed.core.times import days_of, micros_of
 from lakebed.iceberg.types.schemas import INSTANCE_COLUMN, INSTANCE_FIELD_ID, INSTANCE_KIND
 from lakebed.storage.partition_paths import decode_partition_path
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lakebed.core.schema.schema import Schema
     from lakebed.core.schema.transforms import Transform
 
-_EPOCH_DAY = date(1970, 1, 1)
 _INT, _DATE = Primitive(name="int"), Primitive(name="date")
 _MONTHS, _HOURS, _FIRST_YEAR = 12, 24, 1970
 _CALENDAR = frozenset({"year", "month", "hour", "bucket"})
@@ -108,9 +107,9 @@ def _ordinal(kind: str, text: str) -> int:
         case "month":
             return (parts[0] - _FIRST_YEAR) * _MONTHS + parts[1] - 1
         case "day":
-            return (date(*parts[:3]) - _EPOCH_DAY).days
+            return days_of(date(*parts[:3]))
         case _:
-            return (date(*parts[:3]) - _EPOCH_DAY).days * _HOURS + parts[3]
+            return days_of(date(*parts[:3])) * _HOURS + parts[3]
 
 
 def parse_value(source: Primitive, text: str) -> Value:
@@ -123,10 +122,9 @@ def parse_value(source: Primitive, text: str) -> Value:
         case "decimal":
             return Decimal(text)
         case "date":
-            return (date.fromisoformat(text) - _EPOCH_DAY).days
+            return days_of(date.fromisoformat(text))
         case "timestamp" | "timestamptz":
-            moment = datetime.fromisoformat(text)
-            return ((moment if moment.tzinfo else moment.replace(tzinfo=EPOCH.tzinfo)) - EPOCH) // MICROSECOND
+            return micros_of(datetime.fromisoformat(text))
         case "uuid":
             return UUID(text).bytes
         case "fixed" | "binary":

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.schema.bounds import next_bytes, next_text
-from lakebed.core.times import EPOCH, MICROSECOND
+from lakebed.core.times import days_of, micros_of
 
 if TYPE_CHECKING:
     from lakebed.core.schema.bounds import Value
     from lakebed.core.schema.types import Primitive
 
 MAX_LENGTH = 16
-_EPOCH_DAY = date(1970, 1, 1)
 _WIDE = Context(prec=80)
 _PACKED = {"int": "<i", "date": "<i", "long": "<q", "timestamp": "<q", "timestamptz": "<q", "float": "<f", "double": "<d"}
 
@@ -59,9 +58,9 @@ def to_plain(value: object) -> Value | None:
     """A partition value as Avro's reader gives it, as the number that was written: days and microseconds, not dates."""
     match value:
         case datetime():
-            return (value - EPOCH) // MICROSECOND
+            return micros_of(value)
         case date():
-            return (value - _EPOCH_DAY).days
+            return days_of(value)
         case None | bool() | int() | float() | str() | bytes() | Decimal():
             return value
         case _:

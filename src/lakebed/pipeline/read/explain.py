@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed.core.schema.types import Primitive
-from lakebed.core.times import Time, from_micros, show
+from lakebed.core.times import DAY_US, Time, from_micros, show
 from lakebed.pipeline.read.read import Ask, Window, find_paths, question_of, require_in
 from lakebed.pipeline.read.sql import asks_of, require_moment
 from lakebed.pipeline.sql.filters import Filter, find_filter
 from lakebed.pipeline.sql.parse import parse_query
-from lakebed.pipeline.sql.predicates import DAY_US
 from lakebed.registry.queries.plans import count_files, find_event_range
 from lakebed.registry.tables.names import resolve_name
 

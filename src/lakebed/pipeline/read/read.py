@@ -13,13 +13,13 @@ from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import TableName, require_instance
 from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.schema.types import Primitive
-from lakebed.core.times import MAX_MICROS, Time, TimeRange, from_micros, show, to_micros
+from lakebed.core.times import DAY_US, MAX_MICROS, Time, TimeRange, from_micros, show, to_micros
 from lakebed.pipeline.read.combine import combine_partials, find_keys
 from lakebed.pipeline.rows.scan import frame_of
 from lakebed.pipeline.rows.types import quote
 from lakebed.pipeline.spark.errors import spark_translated
 from lakebed.pipeline.sql.filters import Filter, find_filter, prune_paths
-from lakebed.pipeline.sql.predicates import DAY_US, Condition
+from lakebed.pipeline.sql.predicates import Condition
 from lakebed.registry.queries.plans import find_event_range, list_partition_paths, read_plan
 from lakebed.registry.queries.time_travel import go_back
 from lakebed.registry.table_cache import missing_table

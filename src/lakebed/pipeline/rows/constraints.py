@@ -15,7 +15,7 @@ from pyspark.sql import types as T  # noqa: N812 - everybody's name for it
 from lakebed.core.errors import SchemaRefusedError
 from lakebed.core.schema.bounds import lower_bound, upper_bound
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
-from lakebed.core.times import MAX_MICROS, MIN_MICROS
+from lakebed.core.times import MAX_MICROS, MIN_MICROS, days_of
 from lakebed.pipeline.rows.partition_key import literal
 from lakebed.pipeline.rows.types import find_column, quote
 from lakebed.pipeline.spark.errors import refusal
@@ -33,8 +33,7 @@ _RANGES = {
 }
 _SIZED = frozenset({"uuid", "fixed"})
 _OUTSIDE = "holds a time outside the years 1 to 9999: correct it before writing"
-_EPOCH = date(1970, 1, 1)
-MIN_DAY, MAX_DAY = (date.min - _EPOCH).days, (date.max - _EPOCH).days
+MIN_DAY, MAX_DAY = days_of(date.min), days_of(date.max)
 Fault = tuple[str, str]  # a condition, and the sentence to say when it holds
 
 

@@ -24,6 +24,7 @@ from lakebed.core.schema.murmur3 import C1, C2, F1, F2, bucket_of, decimal_bytes
 from lakebed.core.schema.schema import RESERVED
 from lakebed.core.schema.transforms import Transform, calendar_text, resolve_transforms, text_of
 from lakebed.core.schema.types import Primitive
+from lakebed.core.times import DAY_US, HOUR_US
 from lakebed.pipeline.rows.types import quote
 from lakebed.pipeline.spark.errors import refusal
 from lakebed.pipeline.spark.shipping import ship
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 KEY = f"{RESERVED}key"  # part of directory names: never rename
 _LONGEST = 240  # a directory's name has 255 bytes at most
-_DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
 _MASK = 0xFFFFFFFF
 # Spark's hash starts from 42 and hashes each argument with the last one's result as its seed. This number hashes to 0,
 # so what follows it is hashed from 0, as Iceberg does.
@@ -183,7 +183,7 @@ def micros_sql(column: str, kind: Primitive) -> str:
 
 def _day(column: str, kind: Primitive) -> str:
     if kind.name == "timestamptz":
-        return f"((unix_micros({column}) - pmod(unix_micros({column}), {_DAY_US}L)) DIV {_DAY_US}L)"
+        return f"((unix_micros({column}) - pmod(unix_micros({column}), {DAY_US}L)) DIV {DAY_US}L)"
     return f"unix_date(CAST({column} AS DATE))"
 
 
@@ -192,7 +192,7 @@ def _ordinal(unit: str, column: str, kind: Primitive) -> str:
         case "day":
             return _day(column, kind)
         case "hour" if kind.name == "timestamptz":
-            return f"((unix_micros({column}) - pmod(unix_micros({column}), {_HOUR_US}L)) DIV {_HOUR_US}L)"
+            return f"((unix_micros({column}) - pmod(unix_micros({column}), {HOUR_US}L)) DIV {HOUR_US}L)"
         case "hour":
             return f"({_day(column, kind)} * 24L + hour({column}))"
         case _:

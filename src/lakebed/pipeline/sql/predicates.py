@@ -14,14 +14,12 @@ from enum import Enum
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from lakebed.core.times import EPOCH, MICROSECOND
+from lakebed.core.times import MICROSECOND, days_of, micros_of
 
 if TYPE_CHECKING:
     from lakebed.core.schema.bounds import Value
     from lakebed.core.schema.types import Field, Primitive
 
-DAY_US = 86_400_000_000
-_EPOCH_DAY = date(1970, 1, 1)
 _WIDE = Context(prec=80)
 _MAX_DIGITS = 38
 EXACT_IN_DOUBLE = 2**53
@@ -185,7 +183,7 @@ def _time_span(name: str, literal: Literal, zone: Zone) -> Span | None:
 def _day_span(text: str, kind: Kind) -> Span | None:
     if kind not in {Kind.DATE, Kind.PLAIN} or not _DAY.fullmatch(text):
         return None
-    day = (date.fromisoformat(text) - _EPOCH_DAY).days
+    day = days_of(date.fromisoformat(text))
     return Span(day, day)
 
 
@@ -200,7 +198,7 @@ def _local_span(name: str, local: datetime, zone: Zone, kind: Kind) -> Span | No
         return _point(local.replace(tzinfo=zone.rules))
     if not _FIRST_YEAR <= local.year <= _LAST_YEAR:
         return None
-    micros = (local.replace(tzinfo=zone.rules) - EPOCH) // MICROSECOND
+    micros = micros_of(local.replace(tzinfo=zone.rules))
     return Span(micros - _ZONE_DOUBT, micros + _ZONE_DOUBT, exact=False)
 
 
@@ -217,7 +215,7 @@ def _instant_span(name: str, local: datetime, offset: str, zone: Zone, kind: Kin
 
 
 def _point(moment: datetime) -> Span:
-    micros = (moment - EPOCH) // MICROSECOND
+    micros = micros_of(moment)
     return Span(micros, micros)
 
 

@@ -11,7 +11,7 @@ from lakebed.core import fingerprints
 from lakebed.core.errors import InvalidValueError, LakebedError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
 from lakebed.core.partitions import NewPartition
-from lakebed.core.times import MAX_MICROS, MIN_MICROS, Time, TimeRange, to_micros
+from lakebed.core.times import Time, TimeRange
 from lakebed.pipeline.read.combine import combine_partials
 from lakebed.pipeline.rows.scan import frame_of
 from lakebed.pipeline.rows.types import quote
@@ -65,8 +65,8 @@ def materialize(  # noqa: PLR0913 - the ranges are four, all keyword-only
         plan = plan_materialize(
             context,
             name,
-            events=_range(begin, end),
-            inserts=_range(insert_begin, insert_end),
+            events=TimeRange.open_ended(begin, end),
+            inserts=TimeRange.open_ended(insert_begin, insert_end),
             instance=instance,
             regenerate=regenerate,
         )
@@ -202,13 +202,6 @@ def _empty(plan: MaterializePlan, chosen: SlicePlan) -> NewPartition:
         source_data_hash=chosen.window.source_sum,
         lookup_hash=plan.lookup_hash,
     )
-
-
-def _range(begin: Time | None, end: Time | None) -> TimeRange | None:
-    """Either end may be left open."""
-    if begin is None and end is None:
-        return None
-    return TimeRange(begin=MIN_MICROS if begin is None else to_micros(begin), end=MAX_MICROS if end is None else to_micros(end))
 
 
 def _require_parallel(parallel: int) -> None:

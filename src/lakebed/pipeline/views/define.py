@@ -6,10 +6,12 @@ import json
 from typing import TYPE_CHECKING, Literal
 
 from lakebed.core.errors import DefinitionRefusedError, InvalidValueError, SchemaRefusedError, TableExistsError
+from lakebed.core.schema.evolution import align_schema, is_same_shape, loosen
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.schema.types import Primitive, can_promote
-from lakebed.core.tables.view_sets import Definition, align_schema, is_same_shape, loosen, parse_duration, require_fitting
+from lakebed.core.tables.view_sets import Definition, require_fitting
+from lakebed.core.times import parse_duration
 from lakebed.pipeline.read.combine import parse_combine
 from lakebed.pipeline.rows.scan import frame_of
 from lakebed.pipeline.rows.types import from_spark

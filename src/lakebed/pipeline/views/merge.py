@@ -11,8 +11,7 @@ from lakebed.compaction.plan import read_runs
 from lakebed.core.errors import InvalidValueError, LakebedError
 from lakebed.core.names import GLOBAL_INSTANCE, require_instance
 from lakebed.core.tables.compaction import TARGET_BYTES, choose_small, require_target
-from lakebed.core.tables.view_sets import parse_duration, show_duration
-from lakebed.core.times import MAX_MICROS, MIN_MICROS, Time, TimeRange, to_micros
+from lakebed.core.times import Time, TimeRange, parse_duration, show_duration
 from lakebed.pipeline.write.spark_engine import SparkEngine
 from lakebed.registry.tables.names import resolve_name
 from lakebed.registry.tables.view_sets import merge_window, require_lake_table
@@ -71,7 +70,12 @@ def merge(
     errors: list[LakebedError] = []
     with context.lease.reading():
         runs = plan_merge(
-            context, name, inserts=_range(insert_begin, insert_end), instance=instance, window=window, target_bytes=target_bytes
+            context,
+            name,
+            inserts=TimeRange.open_ended(insert_begin, insert_end),
+            instance=instance,
+            window=window,
+            target_bytes=target_bytes,
         )
         for run in runs:
             try:
@@ -132,9 +136,3 @@ def _window(table: LakeTable, given: str | int | timedelta | None) -> int:
         message = f"{table.name}: a window of {show_duration(shorter)} does not divide the table's merge window of {show_duration(whole)}"
         raise InvalidValueError(message)
     return shorter
-
-
-def _range(begin: Time | None, end: Time | None) -> TimeRange | None:
-    if begin is None and end is None:
-        return None
-    return TimeRange(begin=MIN_MICROS if begin is None else to_micros(begin), end=MAX_MICROS if end is None else to_micros(end))

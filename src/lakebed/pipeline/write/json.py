@@ -14,6 +14,7 @@ from lakebed.core.errors import InvalidValueError, UnreadableFileError
 from lakebed.core.files import ChecksumKind, FileType, NewFile
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
 from lakebed.core.schema.types import Primitive
+from lakebed.core.times import DAY_US
 from lakebed.parquet.capture import CapturedFile
 from lakebed.pipeline.results import InsertResult, result_of
 from lakebed.pipeline.rows.partition_key import KEY, micros_sql
@@ -47,7 +48,6 @@ _WRITTEN = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
 _READ = {"mode": "FAILFAST", "timeZone": "UTC", "recursiveFileLookup": "true"}
-_DAY_US = 86_400_000_000
 
 
 def insert_json(context: Context, name: str | TableName, df: DataFrame, *, instance: str = GLOBAL_INSTANCE) -> InsertResult:
@@ -126,7 +126,7 @@ def _event_columns(table: LakeTable) -> tuple[Column, Column]:
     column = quote(field.physical_name)
     kind = field.type
     assert isinstance(kind, Primitive)  # noqa: S101 - `create_table` takes no other event time
-    micros = F.expr(f"unix_date({column}) * {_DAY_US}L" if kind.name == "date" else micros_sql(column, kind))
+    micros = F.expr(f"unix_date({column}) * {DAY_US}L" if kind.name == "date" else micros_sql(column, kind))
     return micros, micros
 
 
