@@ -1,4 +1,4 @@
-"""What every command shares: options, exit codes, how a lake is opened and how an error is told."""
+"""What every command shares: options, exit codes, how a lake is opened and how an error is reported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from lakebed.cli.rendering import err, out, print_json, print_rows, print_table
+from lakebed.cli.rendering import err
 from lakebed.core.errors import (
     ConflictError,
     CorruptionError,
@@ -28,40 +28,6 @@ if TYPE_CHECKING:
 
     from lakebed.lake import Lake
     from lakebed.settings import ServiceMode
-
-__all__ = [
-    "EXIT_DRIFT",
-    "EXIT_REFUSED",
-    "EXIT_UNAVAILABLE",
-    "EXIT_USAGE",
-    "URL",
-    "WAREHOUSE",
-    "AnyTable",
-    "AsJson",
-    "DryRun",
-    "Execute",
-    "Instance",
-    "Limit",
-    "MaybeMoment",
-    "Moment",
-    "TableName",
-    "Timeout",
-    "Url",
-    "Warehouse",
-    "Yes",
-    "asks",
-    "confirm",
-    "err",
-    "errors",
-    "fail",
-    "opened",
-    "out",
-    "print_json",
-    "print_rows",
-    "print_table",
-    "require_finite",
-    "showing",
-]
 
 EXIT_REFUSED, EXIT_USAGE, EXIT_DRIFT, EXIT_UNAVAILABLE = 1, 2, 3, 4
 URL, WAREHOUSE = COMMAND_URL, COMMAND_WAREHOUSE

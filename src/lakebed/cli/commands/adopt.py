@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lakebed.cli.rendering import out, print_json, print_rows
 from lakebed.cli.terminal import (
     EXIT_DRIFT,
     EXIT_REFUSED,
@@ -20,9 +21,6 @@ from lakebed.cli.terminal import (
     VerifyOption,
     Warehouse,
     opened,
-    out,
-    print_json,
-    print_rows,
     showing,
 )
 from lakebed.core.errors import AdoptionRefusedError

@@ -7,22 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakebed.cli.terminal import (
-    EXIT_REFUSED,
-    URL,
-    WAREHOUSE,
-    AnyTable,
-    AsJson,
-    DryRun,
-    Limit,
-    TableName,
-    Url,
-    Warehouse,
-    opened,
-    out,
-    print_json,
-    print_table,
-)
+from lakebed.cli.rendering import out, print_json, print_table
+from lakebed.cli.terminal import EXIT_REFUSED, URL, WAREHOUSE, AnyTable, AsJson, DryRun, Limit, TableName, Url, Warehouse, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

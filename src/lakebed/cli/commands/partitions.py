@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakebed.cli.rendering import out, print_json, print_rows, print_table
 from lakebed.cli.terminal import (
     EXIT_DRIFT,
     URL,
@@ -26,10 +27,6 @@ from lakebed.cli.terminal import (
     Yes,
     confirm,
     opened,
-    out,
-    print_json,
-    print_rows,
-    print_table,
     require_finite,
 )
 

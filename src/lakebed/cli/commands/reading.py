@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lakebed.cli.rendering import out, print_json, print_table
 from lakebed.cli.snippets import first_rows, snippet_of
-from lakebed.cli.terminal import URL, WAREHOUSE, AsJson, MaybeMoment, TableName, Url, Warehouse, opened, out, print_json, print_table
+from lakebed.cli.terminal import URL, WAREHOUSE, AsJson, MaybeMoment, TableName, Url, Warehouse, opened
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake

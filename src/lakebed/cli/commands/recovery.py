@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lakebed.cli.rendering import out, print_json, print_rows, print_table
 from lakebed.cli.terminal import (
     EXIT_DRIFT,
     EXIT_REFUSED,
@@ -22,10 +23,6 @@ from lakebed.cli.terminal import (
     asks,
     confirm,
     opened,
-    out,
-    print_json,
-    print_rows,
-    print_table,
     showing,
 )
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakebed.cli.terminal import EXIT_UNAVAILABLE, URL, WAREHOUSE, AsJson, Url, Warehouse, errors, opened, out, print_json
+from lakebed.cli.rendering import out, print_json
+from lakebed.cli.terminal import EXIT_UNAVAILABLE, URL, WAREHOUSE, AsJson, Url, Warehouse, errors, opened
 from lakebed.settings import load_command_settings
 
 if TYPE_CHECKING:

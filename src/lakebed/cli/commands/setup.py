@@ -6,23 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakebed.cli.terminal import (
-    EXIT_DRIFT,
-    URL,
-    WAREHOUSE,
-    AsJson,
-    DryRun,
-    Url,
-    Warehouse,
-    err,
-    errors,
-    fail,
-    opened,
-    out,
-    print_json,
-    print_table,
-    showing,
-)
+from lakebed.cli.rendering import err, out, print_json, print_table
+from lakebed.cli.terminal import EXIT_DRIFT, URL, WAREHOUSE, AsJson, DryRun, Url, Warehouse, errors, fail, opened, showing
 from lakebed.core.errors import LakebedError
 from lakebed.settings import load_command_settings
 

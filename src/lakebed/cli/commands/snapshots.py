@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakebed.cli.rendering import out, print_json, print_rows, print_table
 from lakebed.cli.terminal import (
     EXIT_UNAVAILABLE,
     URL,
@@ -21,10 +22,6 @@ from lakebed.cli.terminal import (
     Yes,
     confirm,
     opened,
-    out,
-    print_json,
-    print_rows,
-    print_table,
     require_finite,
 )
 

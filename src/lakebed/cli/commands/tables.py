@@ -7,23 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakebed.cli.terminal import (
-    URL,
-    WAREHOUSE,
-    AsJson,
-    Execute,
-    TableName,
-    Url,
-    Warehouse,
-    Yes,
-    confirm,
-    errors,
-    opened,
-    out,
-    print_json,
-    print_table,
-    showing,
-)
+from lakebed.cli.rendering import out, print_json, print_table
+from lakebed.cli.terminal import URL, WAREHOUSE, AsJson, Execute, TableName, Url, Warehouse, Yes, confirm, errors, opened, showing
 from lakebed.core.tables.settings import INTERNAL
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lakebed.cli.rendering import out, print_json, print_rows, print_table
 from lakebed.cli.terminal import (
     EXIT_UNAVAILABLE,
     URL,
@@ -23,10 +24,6 @@ from lakebed.cli.terminal import (
     Yes,
     confirm,
     opened,
-    out,
-    print_json,
-    print_rows,
-    print_table,
     require_finite,
     showing,
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lakebed.cli.rendering import out, print_json, print_rows, print_table
 from lakebed.cli.terminal import (
     EXIT_REFUSED,
     URL,
@@ -20,10 +21,6 @@ from lakebed.cli.terminal import (
     Url,
     Warehouse,
     opened,
-    out,
-    print_json,
-    print_rows,
-    print_table,
     showing,
 )
 
