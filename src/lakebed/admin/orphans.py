@@ -1,4 +1,7 @@
-"""Orphans: files that no table, queue, open operation or snapshot knows. They are queued, and deleted like retired files."""
+"""Orphans: files that no table, queue, open operation or snapshot knows. They are queued, and deleted like retired files.
+
+Files that an import or an adoption left out are on record, and no orphans until a person gives them up.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,20 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from lakebed.admin.audit import find_actor
+from lakebed.admin.lists import MAX_LIMIT, find_id
 from lakebed.core.errors import InvalidValueError, RegistryBehindError
 from lakebed.core.files import Needed, Orphan, SkippedTable
 from lakebed.core.results import Rows
 from lakebed.core.times import from_micros, read_age
 from lakebed.registry.files.deletion_queue import ORPHAN, queue_files
 from lakebed.registry.files.known_paths import give_up_operations, list_unknown, list_unknown_operations
-from lakebed.registry.files.left_out import find_left_out
+from lakebed.registry.files.left_out import LeftOutFile, drop_records, find_left_out, list_left_out
 from lakebed.registry.maintenance.runs import add_run, finish_run
 from lakebed.registry.partitions.retire import DEFAULT_GRACE_US
 from lakebed.registry.tables.lake_tables import list_all_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
     from lakebed.registry.registry import Registry
@@ -48,6 +52,14 @@ class Sweep:
     @property
     def size_bytes(self) -> int:
         return sum(orphan.size_bytes for orphan in self.orphans)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgotten:
+    """The files that left the record, or would; they stay where they are until a sweep takes them."""
+
+    files: Rows[LeftOutFile]
+    dry_run: bool
 
 
 def sweep_orphans(  # noqa: PLR0913 - one keyword per choice
@@ -154,3 +166,30 @@ def _table_of(storage: Storage, path: str, known: AbstractSet[int]) -> int:
     """By its directory; 0 for a file that lies in no known table's."""
     found = _TABLE.match(storage.paths.relative(path))
     return int(found[1]) if found and int(found[1]) in known else 0
+
+
+def list_left_out_files(registry: Registry, table: str | None = None, *, after: str = "", limit: int = MAX_LIMIT) -> Rows[LeftOutFile]:
+    """Files in the warehouse that an import or an adoption did not register, in the order of their paths.
+
+    No check, sweep or repair treats them as orphans. `after` a path gives the next page.
+    """
+    return list_left_out(registry, table_id=find_id(registry, table) or 0, after=after, limit=limit)
+
+
+def forget_left_out_files(
+    registry: Registry, storage: Storage, paths: Sequence[str], *, dry_run: bool = True, actor: str | None = None
+) -> Forgotten:
+    """Give files up: they leave the record, and a later sweep may delete them. A preview unless `dry_run=False`."""
+    wanted = {storage.canonical(path) for path in paths}
+    files = [row for row in list_left_out(registry, limit=MAX_LIMIT) if row.file_path in wanted]
+    if unknown := sorted(wanted - {row.file_path for row in files}):
+        message = f"{unknown[0]} is not on record as left out: `lakebed files left-out` lists those that are"
+        raise InvalidValueError(message)
+
+    def body(tx: Transaction) -> None:
+        run = add_run(tx, "forget_left_out", actor=find_actor(actor), plan={"files": sorted(wanted)})
+        finish_run(tx, run, state="done", result={"forgotten": drop_records(tx, sorted(wanted))})
+
+    if files and not dry_run:
+        registry.transact(body, tables=[])
+    return Forgotten(files=Rows(LeftOutFile, files), dry_run=dry_run)
