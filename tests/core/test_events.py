@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from lakebed.core.events import ROW_TYPES, COMPONENT_SUBSCRIPTIONS, ChangeKind, Component, RegistryTable
+from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, ROW_TYPES, ChangeKind, Component, RegistryTable
 from lakebed.core.rows import TableFiles, list_changing_columns, list_columns
 
 # As the design writes them down.
