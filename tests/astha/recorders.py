@@ -22,7 +22,7 @@ from lakebed.registry.journal.cursors import read_standing, save_progress
 from lakebed.registry.journal.leases import acquire_lease
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lakebed.astha.delivery.jobs import Job
     from lakebed.core.events import Event, RegistryTable, Subscriber
@@ -176,14 +176,25 @@ class FixedTime:
         return self.jitter
 
 
+class CountedPages(JournalPages):
+    """Pages that count the changes they read from the registry."""
+
+    read_count = 0
+
+    def _load(self, table_id: int, after: int) -> Sequence[Event[Row]]:
+        events = super()._load(table_id, after)
+        self.read_count += len(events)
+        return events
+
+
 class Stepper:
     """Delivery without a thread: the test decides when time passes, and everything that is due then happens."""
 
     def __init__(self, registry: Registry, components: Mapping[Component, Subscriber[Any]], options: AsthaOptions | None = None) -> None:
         self.registry, self.time = registry, FixedTime()
         self.options = options or AsthaOptions()
-        pages = JournalPages(registry, page_events=self.options.page_events, tables=self.options.cached_tables)
-        self.delivery = Delivery(EventRouter(components), pages, options=self.options, time=self.time)
+        self.pages = CountedPages(registry, page_events=self.options.page_events, tables=self.options.cached_tables)
+        self.delivery = Delivery(EventRouter(components), self.pages, options=self.options, time=self.time)
         self.delivery.open(read_standing(registry))
         self.lease = acquire_lease(registry, "astha", owner=f"stepper-{secrets.token_hex(4)}", ttl_us=0)
 

@@ -58,7 +58,7 @@ def test_each_change_is_read_once_for_all_components(registry: Registry, table: 
     publish(registry, table, *[fake_file(n) for n in range(300)])
     stepper.settle()
 
-    assert stepper.delivery._pages.read_count == read_ends(registry)[1] - mark
+    assert stepper.pages.read_count == read_ends(registry)[1] - mark
 
 
 def test_a_lane_without_a_cursor_refreshes_and_then_follows(registry: Registry, table: LakeTable) -> None:

@@ -1,4 +1,4 @@
-"""JournalPages of the journal: read once, shared by lanes, bounded however many changes wait."""
+"""Pages of the journal: read once, shared by lanes, bounded however many changes wait."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from recorders import COMPACTOR, Stepper, recorders
+from recorders import COMPACTOR, CountedPages, Stepper, recorders
 
 from builders import fake_file, make_table, publish, within
-from lakebed.astha.journal_pages import JournalPages
 from lakebed.core.errors import JournalGapError
 from lakebed.core.events import Event
 from lakebed.core.names import TableName
@@ -26,12 +25,12 @@ def end(registry: Registry) -> int:
     return read_ends(registry)[1]
 
 
-def kept(pages: JournalPages) -> int:
+def kept(pages: CountedPages) -> int:
     return sum(len(page.events) for of_table in pages._kept.values() for page in of_table)
 
 
 def test_pages_follow_one_another_without_a_gap(registry: Registry, end: int) -> None:
-    pages, found = JournalPages(registry, page_events=7, tables=4), list[Event[Row]]()
+    pages, found = CountedPages(registry, page_events=7, tables=4), list[Event[Row]]()
     while events := pages.read(1, after=len(found)):
         found += events
 
@@ -41,7 +40,7 @@ def test_pages_follow_one_another_without_a_gap(registry: Registry, end: int) ->
 
 @pytest.mark.usefixtures("end")
 def test_a_lane_in_the_middle_of_a_page_reads_what_is_left_of_it(registry: Registry) -> None:
-    pages = JournalPages(registry, page_events=10, tables=4)
+    pages = CountedPages(registry, page_events=10, tables=4)
     pages.read(1, after=0)
 
     assert [e.sequence for e in pages.read(1, after=6)] == [7, 8, 9, 10]
@@ -49,7 +48,7 @@ def test_a_lane_in_the_middle_of_a_page_reads_what_is_left_of_it(registry: Regis
 
 
 def test_at_the_end_there_is_nothing_until_something_comes(registry: Registry, end: int) -> None:
-    pages = JournalPages(registry, page_events=100, tables=4)
+    pages = CountedPages(registry, page_events=100, tables=4)
     pages.read(1, after=0)
     assert pages.read(1, after=end) == ()
 
@@ -60,7 +59,7 @@ def test_at_the_end_there_is_nothing_until_something_comes(registry: Registry, e
 
 @pytest.mark.usefixtures("end")
 def test_lanes_that_ask_at_once_cause_one_reading(registry: Registry) -> None:
-    pages = JournalPages(registry, page_events=100, tables=4)
+    pages = CountedPages(registry, page_events=100, tables=4)
     threads = [threading.Thread(target=pages.read, args=(1,), kwargs={"after": 0}) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -74,7 +73,7 @@ def test_what_is_kept_is_bounded(registry: Registry) -> None:
     tables = [make_table(registry, TableName("shop", f"t{n}")) for n in range(6)]
     for table in tables:
         publish(registry, table, *[fake_file(n) for n in range(60)])
-    pages = JournalPages(registry, page_events=5, tables=2)
+    pages = CountedPages(registry, page_events=5, tables=2)
     for table in tables:
         for after in range(0, 60, 5):
             pages.read(table.table_id, after=after)
@@ -85,7 +84,7 @@ def test_what_is_kept_is_bounded(registry: Registry) -> None:
 @pytest.mark.usefixtures("end")
 def test_a_gap_is_told_to_every_lane(registry: Registry) -> None:
     within(registry, lambda tx: tx.run("DELETE FROM change_log WHERE seq = 5"))
-    pages = JournalPages(registry, page_events=100, tables=4)
+    pages = CountedPages(registry, page_events=100, tables=4)
 
     for _ in range(2):
         with pytest.raises(JournalGapError):
@@ -105,5 +104,5 @@ def test_a_component_that_stands_still_costs_no_memory(registry: Registry) -> No
         stepper.settle()
 
     assert stepper.delivery.lanes[COMPACTOR][1].position < read_ends(registry)[1] - 2000
-    assert kept(stepper.delivery._pages) <= 3 * stepper.options.page_events
+    assert kept(stepper.pages) <= 3 * stepper.options.page_events
     assert components[COMPACTOR].seen == []

@@ -69,7 +69,8 @@ def test_an_instance_that_lost_its_lease_stops_at_once_and_stands_by(registry: R
         calls = len(components[UPDATER].calls)
 
         publish(registry, table, fake_file(2))
-        astha.wake()
+        if (incarnation := astha._incarnation) is not None:
+            incarnation.delivery.see(read_ends(registry))
         assert len(components[UPDATER].calls) == calls
 
         within(registry, lambda tx: tx.run("UPDATE leases SET expires_at = 0 WHERE name = 'astha'"))

@@ -381,7 +381,7 @@ def test_no_descriptor_is_left_open(local: LocalStorage, local_operation: str) -
 
     local.create_exclusive(path, b"x")
     for target in (path, local_operation, f"{local_operation}/none"):
-        for call in (local.stat, local.sha256, local.sync, local.sync_tree, local.delete_tree, local.sync_directory):
+        for call in (local.stat, local.sha256, local.sync, local.sync_tree, local.delete_tree):
             with suppress(LakebedError):
                 call(target)
         local.delete([target])

@@ -260,7 +260,6 @@ def test_syncing_a_finished_tree_succeeds(storage: Storage, operation: str) -> N
     path = put(storage, f"{operation}/x=1/a")
 
     storage.sync(path)
-    storage.sync_directory(operation)
     storage.sync_tree(operation)
 
     assert storage.stat(path).size_bytes == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from lakebed.staging.register import Writing
     from lakebed.storage.protocol import Storage
 
-logger = logging.getLogger(__name__)
 
 TARGET_BYTES = 128 << 20
 _SOURCE = "adopt"  # stored with files that are left out: never rename

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from lakebed.core.files import Verify
 from lakebed.core.names import GLOBAL_INSTANCE
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 IN_PLACE, LINK, COPY, REWRITE = "in place", "link", "copy", "rewrite"
 KNOWN, EMPTY, REFUSED = "known", "empty", "refused"
 TAKEN = (IN_PLACE, LINK, COPY, REWRITE)
-
-How = Literal["in place", "link", "copy", "rewrite", "known", "empty", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

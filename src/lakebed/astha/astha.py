@@ -14,7 +14,6 @@ from lakebed.astha.incarnation import Incarnation, list_component_statuses
 from lakebed.astha.options import AsthaOptions, SystemTime, Time
 from lakebed.astha.status import AsthaStatus, Tally
 from lakebed.core.errors import LakebedError, LeaseHeldError, LeaseLostError, UnavailableError
-from lakebed.registry.journal.changes import read_ends
 from lakebed.registry.journal.cursors import list_parked, request_retry, save_progress, start_incarnation
 from lakebed.registry.journal.leases import Lease, acquire_lease, find_holder, release_lease, renew_lease
 from lakebed.registry.verify import restore_programs
@@ -120,11 +119,6 @@ class Astha:
         if incarnation is not None and drain_here(self._registry, incarnation.delivery, deadline=deadline):
             return True
         return None if incarnation is None or incarnation.delivery.stopped else False
-
-    def wake(self) -> None:
-        """Look at the journal now: for those who know of a commit before any hint does."""
-        if (incarnation := self._incarnation) is not None:
-            incarnation.delivery.see(read_ends(self._registry))
 
     def retry(self, component: Component, table_id: int) -> bool:
         """Take a parked table up again, here or wherever Astha is active; False when it is not parked."""

@@ -41,7 +41,6 @@ class JournalPages:
         self._kept: OrderedDict[int, tuple[Page, ...]] = OrderedDict()
         self._guard = threading.Lock()
         self._reading = tuple(threading.Lock() for _ in range(_STRIPES))
-        self.read_count = 0
 
     def read(self, table_id: int, *, after: int) -> Sequence[Event[Row]]:
         """The changes behind `after`, at most a page; empty at the journal's end; a typed error where numbers are missing."""
@@ -67,7 +66,6 @@ class JournalPages:
     def _load(self, table_id: int, after: int) -> Sequence[Event[Row]]:
         page = Page(after, tuple(read_changes(self._registry, table_id, after=after, limit=self._limit)))
         with self._guard:
-            self.read_count += len(page.events)
             self._kept[table_id] = (page, *self._kept.get(table_id, ())[: _PER_TABLE - 1])
             self._kept.move_to_end(table_id)
             while len(self._kept) > self._tables:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lakebed.lake import Lake
     from lakebed.settings import ServiceMode
 
-EXIT_REFUSED, EXIT_USAGE, EXIT_DRIFT, EXIT_UNAVAILABLE = 1, 2, 3, 4
+EXIT_REFUSED, EXIT_DRIFT, EXIT_UNAVAILABLE = 1, 3, 4  # 2 is wrong usage, by typer itself
 URL, WAREHOUSE = COMMAND_URL, COMMAND_WAREHOUSE
 _SETTINGS = {"registry": "registry_url", "warehouse": "warehouse"}
 # Lines of the Java process would stand between ours

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from lakebed.registry.transaction import Transaction
     from lakebed.storage.protocol import Storage
 
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

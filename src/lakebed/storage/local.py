@@ -147,11 +147,6 @@ class LocalStorage:
             with descriptors.closing_descriptor(descriptors.open_regular(path, name, parent)) as descriptor:
                 descriptors.sync_descriptor(descriptor)
 
-    def sync_directory(self, path: str) -> None:
-        directory = self._canonical_directory(path)
-        with self._translated(directory, doing="sync"), DirectoryCursor(self.paths.root) as cursor:
-            descriptors.sync_descriptor(cursor.enter(directory))
-
     def sync_tree(self, directory: str) -> None:
         directory = self._canonical_directory(directory)
         with self._translated(directory, doing="sync"), DirectoryCursor(self.paths.root) as cursor:

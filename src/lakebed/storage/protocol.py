@@ -101,9 +101,6 @@ class Storage(Protocol):
     def sync(self, path: str) -> None:
         """The file's bytes survive a power failure."""
 
-    def sync_directory(self, path: str) -> None:
-        """The directory's entries survive a power failure."""
-
     def sync_tree(self, directory: str) -> None:
         """Every file and directory below, then the way up to the root, bottom-up: afterwards the tree can be found again."""
 

@@ -113,9 +113,6 @@ class ObjectStorage:
     def sync(self, path: str) -> None:
         """Nothing to do: an object is durable once its upload was answered."""
 
-    def sync_directory(self, path: str) -> None:
-        """Nothing to do: there are no directories."""
-
     def sync_tree(self, directory: str) -> None:
         """Nothing to do: an object is durable once its upload was answered."""
 

@@ -53,7 +53,6 @@ def _read_merge_window(given: Any) -> int:
 
 
 _READ = {SNAPSHOT: _read_policy, RETENTION: _read_retention, RETIRE_AFTER: _read_retire_after, MERGE_WINDOW: _read_merge_window}
-SETTINGS = tuple(_READ)
 
 
 def read_settings(table: str, given: Mapping[str, Any]) -> dict[str, Any]:
