@@ -165,6 +165,6 @@ def _delete(storage: Storage, paths: list[str]) -> list[DeleteOutcome]:
 def _find_foreign_files(registry: Registry, storage: Storage) -> Needed:
     if not (table_ids := list_tables_with_foreign(registry)):
         return Needed()
-    from lakebed.iceberg.upkeep.pins import find_foreign_files  # noqa: PLC0415 - Iceberg's library takes long to load, and is rarely needed here
+    from lakebed.iceberg.upkeep.foreign import find_foreign_files  # noqa: PLC0415 - Iceberg's library takes long to load, and is rarely needed here
 
     return find_foreign_files(registry, storage, table_ids)

@@ -79,9 +79,10 @@ def first_rows(engine: str, lake: Lake, table: str, location: str | None, *, row
 
 
 def _read_pyiceberg(location: str, rows: int) -> list[dict[str, Any]]:
-    from lakebed.iceberg.preview import read_first  # noqa: PLC0415 - brings pyiceberg
+    from pyiceberg.table import StaticTable  # noqa: PLC0415 - takes long to load
 
-    return read_first(location, rows)
+    found: list[dict[str, Any]] = StaticTable.from_metadata(location).scan(limit=rows).to_arrow().to_pylist()
+    return found
 
 
 def _read_polars(location: str, rows: int) -> list[dict[str, Any]]:

@@ -9,22 +9,25 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import SnapshotLogEntry
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, UNSORTED_SORT_ORDER_ID
 
-from lakebed.core.errors import InvalidValueError
+from lakebed.core.errors import CorruptionError, FileMissingError, InvalidValueError, PathRefusedError
+from lakebed.core.files import Needed
+from lakebed.core.names import TableName
+from lakebed.iceberg.catalog import looking_at_catalog
+from lakebed.iceberg.manifests.cache import ManifestStore
+from lakebed.iceberg.metadata.load import TableOpener
 from lakebed.iceberg.metadata.metadata import COMMITTED_GROUP, FOREIGN_TAG, GROUP, TABLE_ID, make_ref, summary_of
 from lakebed.iceberg.metadata.ownership import MAIN, OWN_KEYS, WRITTEN, find_own_ancestor, is_our_snapshot, read_written
 from lakebed.registry.queries.listing import list_files
-from lakebed.registry.tables.lake_tables import require_table
+from lakebed.registry.tables.lake_tables import find_row, require_table
 from lakebed.staging.register import register_files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pyiceberg.table.metadata import TableMetadataV2
     from pyiceberg.table.snapshots import Snapshot
 
-    from lakebed.core.names import TableName
     from lakebed.core.tables.snapshots import Wishes
-    from lakebed.iceberg.manifests.cache import ManifestStore
     from lakebed.iceberg.metadata.metadata import Wanted
     from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
@@ -117,3 +120,32 @@ def adopt_files(registry: Registry, storage: Storage, name: TableName, paths: Se
     known = {row.file_path for row in list_files(registry, table.table_id, retired=True)}
     if new := [path for path in paths if path not in known]:
         register_files(registry, storage, table, new, adopt=True)
+
+
+def find_foreign_files(registry: Registry, storage: Storage, table_ids: Iterable[int]) -> Needed:
+    """Files that other programs' snapshots of these tables reach; of a table that cannot be read, everything.
+
+    Read from the catalog: no group of ours says that they are needed.
+    """
+    rows = [find_row(registry, table_id) for table_id in table_ids]
+    tables = [row for row in rows if row is not None and row.dropped_at is None]
+    paths: set[str] = set()
+    unsure: list[str] = []
+    with looking_at_catalog(registry, storage) as catalog:
+        if catalog is None:
+            return Needed(paths=frozenset(), unsure=())
+        opener, store = TableOpener(registry, storage, catalog), ManifestStore(storage)
+        for row in tables:
+            name = TableName(row.database, row.name)
+            try:
+                paths.update(_list_reached(opener, store, name))
+            except (FileMissingError, CorruptionError, PathRefusedError):
+                unsure.append(storage.paths.table_directory(row.id, name) + "/")
+    return Needed(paths=frozenset(paths), unsure=tuple(unsure))
+
+
+def _list_reached(opener: TableOpener, store: ManifestStore, name: TableName) -> Iterator[str]:
+    base = opener.find(name)
+    for snapshot in () if base is None else base.metadata.snapshots:
+        if not is_our_snapshot(snapshot):
+            yield from store.list_held(snapshot.manifest_list)
