@@ -5,37 +5,40 @@ from __future__ import annotations
 import struct
 from datetime import date, datetime
 from decimal import Context, Decimal
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
+
+from pyiceberg.conversions import to_bytes
 
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.schema.bounds import next_bytes, next_text
 from lakebed.core.times import days_of, micros_of
+from lakebed.iceberg.types.schemas import to_iceberg_type
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakebed.core.schema.bounds import Value
     from lakebed.core.schema.types import Primitive
 
 MAX_LENGTH = 16
 _WIDE = Context(prec=80)
-_PACKED = {"int": "<i", "date": "<i", "long": "<q", "timestamp": "<q", "timestamptz": "<q", "float": "<f", "double": "<d"}
+_OUTSIDE = (
+    ArithmeticError,
+    AttributeError,
+    TypeError,
+    ValueError,
+    struct.error,
+)  # what PyIceberg raises for a value that its type cannot hold
 
 
 def encode(kind: Primitive, value: Value) -> bytes:
-    """One value, whole."""
-    match kind.name, value:
-        case "boolean", bool():
-            return b"\x01" if value else b"\x00"
-        case name, int() | float() if name in _PACKED and not isinstance(value, bool):
-            return _pack(kind, value)
-        case "decimal", Decimal():
-            return _decimal(kind, value)
-        case "string", str():
-            return value.encode()
-        case (("uuid" | "fixed" | "binary"), bytes()):
-            return value
-        case _:
-            message = f"{value!r} is no value of type {kind}"
-            raise InvalidValueError(message)
+    """One value, whole; days and microseconds are numbers."""
+    try:
+        return _encoder_of(kind)(_fit_scale(kind, value) if isinstance(value, Decimal) else value)
+    except _OUTSIDE as exc:
+        message = f"{value!r} is no value of type {kind}"
+        raise InvalidValueError(message) from exc
 
 
 def lower_bound(kind: Primitive, value: Value) -> bytes:
@@ -68,15 +71,13 @@ def to_plain(value: object) -> Value | None:
             raise InvalidValueError(message)
 
 
-def _pack(kind: Primitive, value: float) -> bytes:
-    try:
-        return struct.pack(_PACKED[kind.name], value)
-    except (struct.error, OverflowError) as exc:
-        message = f"{value!r} is no value of type {kind}"
-        raise InvalidValueError(message) from exc
+@lru_cache(maxsize=256)
+def _encoder_of(kind: Primitive) -> Callable[[Value], bytes]:
+    """Found once per type: looking it up takes longer than encoding a number."""
+    iceberg = to_iceberg_type(kind)
+    return partial(to_bytes.dispatch(type(iceberg)), iceberg)
 
 
-def _decimal(kind: Primitive, value: Decimal) -> bytes:
-    unscaled = int(value.scaleb(kind.scale, _WIDE).to_integral_value(context=_WIDE))
-    size = (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1
-    return unscaled.to_bytes(size, "big", signed=True)
+def _fit_scale(kind: Primitive, value: Decimal) -> Decimal:
+    """PyIceberg takes the digits as they are written: 1.5 of a decimal(4,2) would become 0.15."""
+    return value.quantize(Decimal((0, (1,), -kind.scale)), context=_WIDE)
