@@ -14,7 +14,12 @@ from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct, Type
 from lakebed.parquet.footer.framing import frame
 from lakebed.parquet.inspect import parse
-from lakebed.parquet.schema.problems import list_problems
+from lakebed.parquet.schema.match import find_layout
+from lakebed.parquet.schema.problems import find_problems
+
+
+def list_problems(metadata: pq.FileMetaData, schema: Schema, *, require_ids: bool) -> tuple[str, ...]:
+    return tuple(map(str, find_problems(find_layout(metadata, schema), require_ids=require_ids)))
 
 
 def problems(table: pa.Table, schema: Schema, *, require_ids: bool = True, **options: Any) -> tuple[str, ...]:

@@ -145,7 +145,7 @@ def _find_problem(one: Located, answer: Inspection | LakebedError, *, has_event_
     if isinstance(answer, LakebedError):
         return str(answer)
     if answer.problems:
-        return "; ".join(answer.problems)
+        return "; ".join(map(str, answer.problems))
     if has_event_time and one.planned.row.min_event is None and answer.event_range is None:
         return "neither the row nor the footer tells its event times: import the view set without an event time"
     return None

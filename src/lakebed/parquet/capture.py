@@ -123,7 +123,7 @@ def _look(storage: Storage, path: str) -> _Source:
 def _finish(storage: Storage, source: _Source, inspection: Inspection, partition_path: str) -> CapturedFile:
     path = source.facts.path
     if inspection.problems:
-        raise NotIcebergReadyError(path, problems=inspection.problems)
+        raise NotIcebergReadyError(path, problems=tuple(map(str, inspection.problems)))
     local = storage.paths.warehouse.is_local
     file = NewFile(
         path=path,

@@ -18,15 +18,16 @@ from lakebed.core.schema.types import Primitive
 from lakebed.core.times import DAY_US
 from lakebed.parquet.footer.framing import find_meta
 from lakebed.parquet.footer.placement import require_placed, require_pointers
-from lakebed.parquet.schema.calendar import MARK, tell_old_times
+from lakebed.parquet.schema.calendar import MARK, find_old_times
 from lakebed.parquet.schema.match import find_layout
-from lakebed.parquet.schema.problems import find_problems, tell_nulls
+from lakebed.parquet.schema.problems import describe_nulls, find_problems
 from lakebed.parquet.statistics import FIRST_COLUMNS, count_nulls, find_range, summarize
 
 if TYPE_CHECKING:
     from lakebed.core.schema.schema import Schema
     from lakebed.parquet.footer.upgrade import Pointers
     from lakebed.parquet.schema.match import Layout
+    from lakebed.parquet.schema.problems import Problem
 
 # Whatever pyarrow has been seen to raise for bytes that are no footer: OSError, ArrowInvalid (a ValueError),
 # UnicodeDecodeError, OverflowError, IndexError and Arrow's own.
@@ -66,7 +67,7 @@ class Inspection:
 
     footer: Footer
     columns: tuple[ColumnStatistics, ...]
-    problems: tuple[str, ...]
+    problems: tuple[Problem, ...]
     created_by: str
     row_groups: int
     event_range: tuple[int, int] | None
@@ -137,7 +138,7 @@ def _examine(metadata: pq.FileMetaData, tail: bytes, schema: Schema, wanted: Wan
         problems=(
             *find_problems(layout, require_ids=wanted.require_ids),
             *_null_problems(metadata, layout, columns),
-            *tell_old_times(metadata),
+            *find_old_times(metadata),
         ),
         created_by=metadata.created_by[:_SHOWN_CHARS],
         row_groups=metadata.num_row_groups,
@@ -160,12 +161,12 @@ def _require_rows(metadata: pq.FileMetaData) -> int:
     return rows
 
 
-def _null_problems(metadata: pq.FileMetaData, layout: Layout, columns: tuple[ColumnStatistics, ...]) -> tuple[str, ...]:
+def _null_problems(metadata: pq.FileMetaData, layout: Layout, columns: tuple[ColumnStatistics, ...]) -> tuple[Problem, ...]:
     if not layout.required:
         return ()
     known = {column.field_id: column.null_count for column in columns}
     counts = ((leaf.field_id, known[leaf.field_id] if leaf.field_id in known else count_nulls(metadata, leaf)) for leaf in layout.required)
-    return tuple(tell_nulls(layout.schema.by_id[field_id], nulls) for field_id, nulls in counts if nulls)
+    return tuple(describe_nulls(layout.schema.by_id[field_id], nulls) for field_id, nulls in counts if nulls)
 
 
 def _event_range(metadata: pq.FileMetaData, layout: Layout, field_id: int) -> tuple[int, int] | None:

@@ -6,11 +6,11 @@ that all rows share it; a bucket does not keep it, so there both bounds must be 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING
 
 from lakebed.core.schema.types import Primitive
+from lakebed.parquet.schema.problems import Problem
 from lakebed.storage.partition_paths import encode_partition_path
 
 if TYPE_CHECKING:
@@ -24,20 +24,6 @@ if TYPE_CHECKING:
 _SIGN_64, _SIGN_128 = 1 << 63, 1 << 127  # as core.bounds encodes
 _WIDE = Context(prec=80)
 _SPLIT = "write one file per partition value, or insert the rows through Lakebed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """What is wrong with a file, and the way out. `kind` is stable, programs match on it."""
-
-    kind: str
-    message: str
-    fix: str
-    column: str | None = None
-    is_needed: bool = True
-
-    def __str__(self) -> str:
-        return f"{self.message}: {self.fix}"
 
 
 def find_partition_path(

@@ -16,10 +16,10 @@ from lakebed.core.schema.schema import walk
 from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.schema.types import Primitive
 from lakebed.parquet.footer.framing import read_tail
-from lakebed.parquet.foreign.partition_values import Problem, find_partition_path
+from lakebed.parquet.foreign.partition_values import find_partition_path
 from lakebed.parquet.foreign.sandbox import ForeignFile, Inspector, WorkerLimits
 from lakebed.parquet.inspect import Inspection, Wanted
-from lakebed.parquet.schema import calendar
+from lakebed.parquet.schema.problems import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,12 +33,6 @@ _LIMITS = WorkerLimits()
 _EVERY_COLUMN = 1 << 31
 _EVENT_TIMES = frozenset({"timestamp", "timestamptz", "date"})
 _REWRITE = "write it again with statistics (Spark and pyarrow do by default)"
-# Sentences of `readiness` end with the way out: that tells their kind
-_KINDS = {
-    "write it with spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS": "int96",
-    "write the file through Lakebed, or adopt it by name mapping": "missing_field_id",
-    calendar.FIX: "old_calendar",
-}
 _EMPTY = Problem(kind="empty", message="it has no rows", fix="leave it out: an empty partition needs no file")
 
 
@@ -134,8 +128,8 @@ def _judge(
         return replace(verdict, problems=(_unreadable(answer),))
     if not answer.footer.num_rows:
         return replace(verdict, created_by=answer.created_by, problems=(_EMPTY,))
-    told = [_tell(sentence) for sentence in answer.problems]
-    broken = {field.name for field in schema.fields if any(p.message.startswith(f"column {field.name!a} ") for p in told)}
+    broken = {problem.column for problem in answer.problems if problem.column is not None}
+    own = [replace(problem, column=None) for problem in answer.problems]  # stable output: their message names the column
     partition_path, obstacles = find_obstacles(storage.paths.relative(looked.facts.path), answer.columns, schema, partition_by)
     silent = [p for p in _silent(answer, schema, event_time, partition_by) if p.column not in broken]
     return replace(
@@ -143,14 +137,9 @@ def _judge(
         row_count=answer.footer.num_rows,
         created_by=answer.created_by,
         partition_path=partition_path,
-        problems=(*told, *(p for p in obstacles if p.column not in broken), *(p for p in silent if p.is_needed)),
+        problems=(*own, *(p for p in obstacles if p.column not in broken), *(p for p in silent if p.is_needed)),
         warnings=tuple(p for p in silent if not p.is_needed),
     )
-
-
-def _tell(sentence: str) -> Problem:
-    what, _, fix = sentence.rpartition(": ")
-    return Problem(kind=_KINDS.get(fix, "schema"), message=what or sentence, fix=fix)
 
 
 def _unreadable(error: LakebedError) -> Problem:

@@ -14,6 +14,7 @@ from lakebed.core.errors import LakebedError
 from lakebed.core.files import ColumnStatistics, Footer
 from lakebed.core.schema.schema import Schema
 from lakebed.parquet.inspect import Inspection, ParseLimits, Wanted
+from lakebed.parquet.schema.problems import Problem
 
 MAX_ANSWER = 16 << 20
 MAX_FRAME = MAX_ANSWER + 4  # with the count before it
@@ -142,7 +143,7 @@ def encode_answer(answer: Answer) -> bytes:
                 "rows": answer.footer.num_rows,
                 "checksum": answer.footer.checksum,
                 "columns": [_column_out(column) for column in answer.columns],
-                "problems": answer.problems,
+                "problems": [[p.kind, p.message, p.fix, p.column] for p in answer.problems],
                 "created_by": answer.created_by,
                 "row_groups": answer.row_groups,
                 "event_range": answer.event_range,
@@ -178,7 +179,7 @@ def _inspection_in(stored: dict[str, Any], footer: Footer) -> Inspection:
     return Inspection(
         footer=footer,
         columns=tuple(_column_in(column) for column in _require(stored["columns"], list)),
-        problems=tuple(_text(problem) for problem in _require(stored["problems"], list)),
+        problems=tuple(_problem_in(problem) for problem in _require(stored["problems"], list)),
         created_by=_text(stored["created_by"]),
         row_groups=_count(stored["row_groups"]),
         event_range=None if event_range is None else _pair(event_range),
@@ -201,6 +202,11 @@ def _column_in(stored: Any) -> ColumnStatistics:
         lower_coordinate=None if lower_coordinate is None else _require(lower_coordinate, float),
         upper_coordinate=None if upper_coordinate is None else _require(upper_coordinate, float),
     )
+
+
+def _problem_in(stored: Any) -> Problem:
+    kind, message, fix, column = _require(stored, list)
+    return Problem(kind=_text(kind), message=_text(message), fix=_text(fix), column=None if column is None else _text(column))
 
 
 def _require(value: Any, wanted: type) -> Any:

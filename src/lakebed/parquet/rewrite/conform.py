@@ -13,7 +13,7 @@ from lakebed.parquet.inspect import PYARROW_ERRORS
 from lakebed.parquet.rewrite.reader import PORTION_BYTES, Portion, RowSum
 from lakebed.parquet.rewrite.rewriter import write_portions
 from lakebed.parquet.rewrite.row_hash import sum_rows
-from lakebed.parquet.schema.calendar import list_doubtful_int96, tell_old_rows
+from lakebed.parquet.schema.calendar import find_old_rows, list_doubtful_int96
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -58,8 +58,8 @@ def _read(rows: ForeignRows, recipe: Recipe) -> Iterator[Portion]:
     doubtful = list_doubtful_int96(file)
     for batch in file.iter_batches(batch_size=max(1, PORTION_BYTES * count // raw), use_threads=False):
         for number in doubtful:
-            if (told := tell_old_rows(batch.schema.field(number).name, batch.column(number))) is not None:
-                raise UnreadableFileError(rows.path, reason=told)
+            if (old := find_old_rows(batch.schema.field(number).name, batch.column(number))) is not None:
+                raise UnreadableFileError(rows.path, reason=str(old))
         table = _enrich(pa.Table.from_batches([batch]).rename_columns(names), rows.constants, recipe.shape.target)
         fitted = recipe.shape.fit(table)
         found = RowSum(rows=fitted.num_rows, hash=sum_rows(fitted, recipe.shape.field_ids))

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.parquet.schema.problems import Problem
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow.parquet as pq
 
-FIX = "write it with spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED"
+_FIX = "write it with spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED"
 _SWITCHED_MICROS = -2_208_988_800_000_000  # 1900: time zones, too, were others before
 # Spark counts no other types in it: times without a zone and of other units are left alone
 _SWITCHED = {"DATE": -141_427, "TIMESTAMP_MILLIS": _SWITCHED_MICROS // 1000, "TIMESTAMP_MICROS": _SWITCHED_MICROS}
@@ -28,9 +30,9 @@ _INT96_MARK, _INT96_FIRST = b"org.apache.spark.legacyINT96", (3, 1)
 _SHOWN_CHARS = 100
 
 
-def tell_old_times(metadata: pq.FileMetaData) -> tuple[str, ...]:
-    """One sentence per column that holds, or may hold, times from before the switch; none of INT96, which has no statistics."""
-    return tuple(_tell(metadata)) if _is_old(metadata, MARK, _FIRST) else ()
+def find_old_times(metadata: pq.FileMetaData) -> tuple[Problem, ...]:
+    """One problem per column that holds, or may hold, times from before the switch; none of INT96, which has no statistics."""
+    return tuple(_list_old(metadata)) if _is_old(metadata, MARK, _FIRST) else ()
 
 
 def list_doubtful_int96(file: pq.ParquetFile) -> list[int]:
@@ -43,11 +45,16 @@ def list_doubtful_int96(file: pq.ParquetFile) -> list[int]:
     return [number for number, name in names if any(path == name or path.startswith(f"{name}.") for path in paths)]
 
 
-def tell_old_rows(name: str, values: pa.Array) -> str | None:
-    """A sentence when the column holds a time from before the switch, at any depth, read in microseconds."""
+def find_old_rows(name: str, values: pa.Array) -> Problem | None:
+    """A problem when the column holds a time from before the switch, at any depth, read in microseconds."""
     least = [pc.min(times).cast(pa.int64()).as_py() for times in _walk_times(values)]
     is_old = any(one is not None and one < _SWITCHED_MICROS for one in least)
-    return f"column {name[:_SHOWN_CHARS]!a} holds times before 1900 counted in Spark's old calendar: {FIX}" if is_old else None
+    return _problem(name, "holds") if is_old else None
+
+
+def _problem(name: str, verb: str) -> Problem:
+    message = f"column {name[:_SHOWN_CHARS]!a} {verb} times before 1900 counted in Spark's old calendar"
+    return Problem(kind="old_calendar", message=message, fix=_FIX, column=name)
 
 
 def _is_old(metadata: pq.FileMetaData, mark: bytes, first: tuple[int, int]) -> bool:
@@ -58,14 +65,14 @@ def _is_old(metadata: pq.FileMetaData, mark: bytes, first: tuple[int, int]) -> b
     return mark in keys or (version is not None and (int(version[1]), int(version[2])) < first)
 
 
-def _tell(metadata: pq.FileMetaData) -> Iterator[str]:
+def _list_old(metadata: pq.FileMetaData) -> Iterator[Problem]:
     for number in range(metadata.num_columns):
         column = metadata.schema.column(number)
         if (switched := _SWITCHED.get(column.converted_type)) is None:
             continue
         chunks = [metadata.row_group(group).column(number) for group in range(metadata.num_row_groups)]
         if any(_may_lie_before(chunk, switched) for chunk in chunks):
-            yield f"column {column.path[:_SHOWN_CHARS]!a} may hold times before 1900 counted in Spark's old calendar: {FIX}"
+            yield _problem(column.path, "may hold")
 
 
 def _may_lie_before(chunk: pq.ColumnChunkMetaData, switched: int) -> bool:
