@@ -13,6 +13,8 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
 from batches import ROWS, SCHEMA, write_files
 from harness import file_name, part_of
 from lakebed import admin
@@ -26,7 +28,7 @@ from lakebed.core.rows import TableFiles
 from lakebed.core.schema import bounds
 from lakebed.core.schema.types import Primitive
 from lakebed.lake import Lake, connect
-from lakebed.parquet.cache import FooterCache, open_file
+from lakebed.parquet.cache import FooterCache
 from lakebed.parquet.capture import CapturedFile, capture
 from lakebed.parquet.inspect import Wanted
 from lakebed.registry.files.footers import FooterIndex
@@ -231,4 +233,4 @@ def footer_index(registry: Registry, *, enabled: bool) -> FooterIndex:
 
 def open_with_footer(registry: Registry, path: Path) -> object:
     """Open the file with its cached parsed footer."""
-    return open_file(str(path), registry.load_partition_metadata(str(path)))
+    return pq.ParquetFile(str(path), metadata=registry.load_partition_metadata(str(path)))

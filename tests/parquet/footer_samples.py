@@ -12,6 +12,8 @@ from thrift.Thrift import TType
 
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
+from lakebed.parquet.footer.framing import find_meta
+from lakebed.parquet.schema.match import Layout, find_layout
 
 LONG, STRING = Primitive(name="long"), Primitive(name="string")
 
@@ -28,6 +30,12 @@ def tail_of(file: bytes) -> bytes:
 
 def meta_of(file: bytes) -> bytes:
     return tail_of(file)[:-8]
+
+
+def layout_of(metadata: pq.FileMetaData, schema: Schema) -> Layout:
+    written = io.BytesIO()
+    metadata.write_metadata_file(written)
+    return find_layout(metadata, schema, meta=find_meta(written.getvalue()))
 
 
 def framed(meta: bytes) -> bytes:

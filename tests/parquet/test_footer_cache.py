@@ -3,11 +3,12 @@ from __future__ import annotations
 import io
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow.parquet as pq
 import pytest
 from footer_samples import people, tail_of, write
 
 from lakebed.core.errors import FooterCorruptError
-from lakebed.parquet.cache import FooterCache, open_file
+from lakebed.parquet.cache import FooterCache
 from lakebed.parquet.inspect import parse
 
 
@@ -108,7 +109,7 @@ def test_opening_a_file_with_a_known_footer_reads_none_of_it() -> None:
     file = write(people())
     source = ReadLog(file)
 
-    opened = open_file(source, parse(tail_of(file)))
+    opened = pq.ParquetFile(source, metadata=parse(tail_of(file)))
 
     assert opened.read().num_rows == 100
     assert source.furthest <= len(file) - len(tail_of(file))

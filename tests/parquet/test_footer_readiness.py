@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from footer_samples import LONG, STRING, meta_of, one_column, people, people_schema, tail_of, with_ids, write
+from footer_samples import LONG, STRING, layout_of, meta_of, one_column, people, people_schema, tail_of, with_ids, write
 from footer_trees import decode, encode, get, replace
 from thrift.Thrift import TType
 
@@ -14,12 +14,11 @@ from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct, Type
 from lakebed.parquet.footer.framing import frame
 from lakebed.parquet.inspect import parse
-from lakebed.parquet.schema.match import find_layout
 from lakebed.parquet.schema.problems import find_problems
 
 
 def list_problems(metadata: pq.FileMetaData, schema: Schema, *, require_ids: bool) -> tuple[str, ...]:
-    return tuple(map(str, find_problems(find_layout(metadata, schema), require_ids=require_ids)))
+    return tuple(map(str, find_problems(layout_of(metadata, schema), require_ids=require_ids)))
 
 
 def problems(table: pa.Table, schema: Schema, *, require_ids: bool = True, **options: Any) -> tuple[str, ...]:

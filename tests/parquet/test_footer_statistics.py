@@ -6,8 +6,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from footer_samples import LONG, STRING, meta_of, one_column, people, people_schema, tail_of, with_ids, write
+from footer_samples import LONG, STRING, layout_of, meta_of, one_column, people, people_schema, tail_of, with_ids, write
 from footer_trees import decode, encode, get, replace
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
 from lakebed.parquet.footer.framing import frame
 from lakebed.parquet.inspect import parse
-from lakebed.parquet.statistics import column_statistics
+from lakebed.parquet.statistics import FIRST_COLUMNS, summarize
 from strategies import values_of
 
 if TYPE_CHECKING:
@@ -50,6 +51,17 @@ def arrow_type(kind: Primitive) -> pa.DataType:
     if kind.name == "decimal":
         return pa.decimal128(kind.precision, kind.scale)
     return pa.binary(kind.length) if kind.name == "fixed" else _ARROW[kind.name]
+
+
+def column_statistics(
+    metadata: pq.FileMetaData,
+    schema: Schema,
+    *,
+    indexed: frozenset[int] = frozenset(),
+    always: frozenset[int] = frozenset(),
+    first: int = FIRST_COLUMNS,
+) -> tuple[ColumnStatistics, ...]:
+    return summarize(metadata, layout_of(metadata, schema), indexed=indexed, always=always, first=first)
 
 
 def statistics_of(values: pa.Array, kind: Primitive, *, indexed: bool = False, **options: Any) -> ColumnStatistics:

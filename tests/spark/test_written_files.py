@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -12,7 +13,9 @@ from builders import count
 from lakebed.core.schema.bounds import lower_bound, upper_bound
 from lakebed.core.schema.schema import Schema, walk
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
-from lakebed.parquet.schema.match import find_layout, list_element, map_entry
+from lakebed.parquet.footer.framing import find_meta
+from lakebed.parquet.schema.match import list_element, map_entry
+from lakebed.parquet.schema.tree import decode_schema
 from lakebed.pipeline.write.insert import insert, schema_like
 
 if TYPE_CHECKING:
@@ -43,9 +46,9 @@ FLAT = [
 NESTED = [*PLAIN, "array(struct(id AS x)) AS l", "map(string(id), array(ts)) AS m"]
 
 
-def ids_in(path: str, schema: Schema) -> set[int | None]:
+def ids_in(path: str) -> set[int | None]:
     """The id of every column of the file, without the levels that only spell out a list or map."""
-    return {node.field_id for node in _columns(find_layout(pq.read_metadata(path), schema).root.children)}
+    return {node.field_id for node in _columns(decode_schema(find_meta(Path(path).read_bytes())).children)}
 
 
 def _columns(nodes: tuple[Node, ...]) -> Iterator[Node]:
@@ -63,7 +66,7 @@ def test_every_field_of_a_file_has_its_id(spark_lake: Lake, spark: SparkSession,
     insert(spark_lake.context, "shop.deep", df)
 
     expected = {field.field_id for field in walk(table.schema.fields)}
-    assert all(ids_in(file.file_path, table.schema) == expected for file in spark_lake.list_files("shop.deep"))
+    assert all(ids_in(file.file_path) == expected for file in spark_lake.list_files("shop.deep"))
     assert spark_lake.check().clean
 
 
@@ -74,7 +77,7 @@ def test_ids_that_rows_bring_along_are_not_those_of_the_table(spark_lake: Lake, 
     insert(spark_lake.context, ORDERS, foreign)
 
     expected = {field.field_id for field in walk(table.schema.fields)}
-    assert [ids_in(file.file_path, table.schema) for file in spark_lake.list_files(ORDERS)] == [expected] * 2
+    assert [ids_in(file.file_path) for file in spark_lake.list_files(ORDERS)] == [expected] * 2
     assert spark_lake.check().clean
 
 
@@ -131,7 +134,7 @@ def test_renamed_fields_are_written_under_their_physical_names(spark_lake: Lake,
 
     (file,) = spark_lake.list_files("shop.swapped")
     assert pq.read_table(file.file_path).to_pylist() == [{"b": 5, "a": {"was": 5}}]
-    assert ids_in(file.file_path, schema) == {1, 2, 3}
+    assert ids_in(file.file_path) == {1, 2, 3}
 
 
 def test_required_nested_fields_fixed_binaries_and_uuids_are_written_and_guarded(spark_lake: Lake, spark: SparkSession) -> None:

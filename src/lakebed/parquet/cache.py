@@ -5,16 +5,14 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
-
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING
 
 from lakebed.parquet.inspect import TRUSTED, ParseLimits, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 DEFAULT_BYTES = 64 << 20
 # Measured with pyarrow 26: a parsed footer takes 5 to 10 times the memory of its bytes.
@@ -85,8 +83,3 @@ class FooterCache:
         entry = self._entries.pop(path, None)
         if entry is not None:
             self._size -= entry[1]
-
-
-def open_file(source: str | IO[bytes] | pa.NativeFile, metadata: pq.FileMetaData) -> pq.ParquetFile:
-    """A file ready to read whose footer is known: not a byte of it is read again."""
-    return pq.ParquetFile(source, metadata=metadata)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.files import ColumnStatistics
 from lakebed.core.schema.bounds import coordinate, lower_bound, upper_bound
-from lakebed.parquet.schema.match import find_layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     from lakebed.core.schema.bounds import Value
-    from lakebed.core.schema.schema import Schema
     from lakebed.core.schema.types import Primitive
     from lakebed.parquet.schema.match import Layout, Leaf
     from lakebed.parquet.schema.types import Convert
@@ -38,25 +36,13 @@ _NO_RANGE: Range = (None, None)
 _NO_VALUE = (InvalidValueError, InvalidOperation, OverflowError, TypeError, UnicodeDecodeError)
 
 
-def column_statistics(
-    metadata: pq.FileMetaData,
-    schema: Schema,
-    *,
-    indexed: frozenset[int] = frozenset(),
-    always: frozenset[int] = frozenset(),
-    first: int = FIRST_COLUMNS,
+def summarize(
+    metadata: pq.FileMetaData, layout: Layout, *, indexed: frozenset[int], always: frozenset[int], first: int
 ) -> tuple[ColumnStatistics, ...]:
     """Counts and bounds over all row groups, for the table's `first` leaf columns and those of `always` and `indexed`.
 
     A bound that cannot be proven is None: bounds enclose every value, with NaN above all numbers.
     """
-    return summarize(metadata, find_layout(metadata, schema), indexed=indexed, always=always, first=first)
-
-
-def summarize(
-    metadata: pq.FileMetaData, layout: Layout, *, indexed: frozenset[int], always: frozenset[int], first: int
-) -> tuple[ColumnStatistics, ...]:
-    """The same, for a layout that is known already."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     counts_nan = _counts_nan(metadata)
     return tuple(
@@ -95,7 +81,7 @@ class ColumnMeasure(NamedTuple):
 def measure_columns(
     metadata: pq.FileMetaData, layout: Layout, *, always: frozenset[int] = frozenset(), first: int = FIRST_COLUMNS
 ) -> tuple[ColumnMeasure, ...]:
-    """The same columns and the same proofs as `column_statistics`, with sizes; bounds are values of the table's type.
+    """The same columns and the same proofs as `summarize`, with sizes; bounds are values of the table's type.
 
     Columns in lists and maps are left out: their counts are of elements, and no planner asks for them.
     """

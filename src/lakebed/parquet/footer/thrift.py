@@ -24,7 +24,6 @@ _LONG_COUNT = 15
 _MAX_DELTA = 15
 _MIN_ID, _MAX_ID = -(1 << 15), (1 << 15) - 1
 _MAX_FIELDS = 1 << 16
-_INTEGERS = (I16, I32, I64)
 _Args = ParamSpec("_Args")
 _Result = TypeVar("_Result")
 
@@ -91,11 +90,6 @@ class Reader:
     def integer(self) -> int:
         value, self.position = _varint(self.buffer, self.position)
         return (value >> 1) ^ -(value & 1)
-
-    def require_integer(self, kind: int) -> int:
-        if kind not in _INTEGERS:
-            raise corrupt("a number was expected")
-        return self.integer()
 
     def require_text(self, kind: int) -> str:
         if kind != BINARY:

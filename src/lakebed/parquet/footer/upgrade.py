@@ -95,11 +95,6 @@ def list_pointers(meta: bytes) -> Pointers:
     return _survey(meta).pointers
 
 
-def strip_index_pointers(meta: bytes) -> bytes:
-    """`meta` without the four page-index pointers of every column chunk."""
-    return apply_edits(meta, _survey(meta).strip)
-
-
 def _require_rows(counts: RowCounts, registry_rows: int | None) -> int:
     rows = counts.row_group_rows
     if counts.file_rows and counts.file_rows != rows:

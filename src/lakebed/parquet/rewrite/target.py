@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.core.schema.types import Primitive
 from lakebed.parquet.schema.arrow import to_arrow_nullable
 
 if TYPE_CHECKING:
@@ -31,10 +30,6 @@ class Shape:
         self.field_ids = tuple(f.field_id for f in self.schema.fields)
         counts = [_count_leaves(f.type) for f in self.target]
         self.leaves = tuple(range(sum(counts[:n]), sum(counts[: n + 1])) for n in range(len(counts)))
-
-    @property
-    def is_flat(self) -> bool:
-        return all(isinstance(f.type, Primitive) for f in self.schema.fields)
 
     def fit(self, table: pa.Table) -> pa.Table:
         """The same rows in this shape; a column that the file lacks is NULL."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.schema.schema import walk
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct
-from lakebed.parquet.schema.tree import Node, decode_schema, schema_of, schema_prefix
+from lakebed.parquet.schema.tree import Node, decode_schema, schema_prefix
 from lakebed.parquet.schema.types import Conversion, can_read, conversion_of, stored_type
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ class Layout:
 _layouts: dict[tuple[int, str, tuple[str, ...]], Layout] = {}
 
 
-def find_layout(metadata: pq.FileMetaData, schema: Schema, *, meta: bytes | None = None) -> Layout:
-    """The layout of a parsed footer; `meta`, its own bytes, spares writing them out again."""
+def find_layout(metadata: pq.FileMetaData, schema: Schema, *, meta: bytes) -> Layout:
+    """The layout of a parsed footer; `meta` are its own bytes."""
     # The printed schema does not escape names. With the names of the leaves beside it, it is unambiguous.
     columns = metadata.schema
     key = (id(schema), str(columns).partition("\n")[2], tuple(columns.names))  # the first line is an address in memory
     if (known := _layouts.get(key)) is not None:
         return known
-    layout = lay_out(schema_of(metadata) if meta is None else decode_schema(meta), schema)
+    layout = lay_out(decode_schema(meta), schema)
     if len(_layouts) >= _REMEMBERED:
         _layouts.clear()
     return _layouts.setdefault(key, layout)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from lakebed.parquet.footer.framing import find_meta
 from lakebed.parquet.footer.thrift import BINARY, BYTE, I16, I32, I64, MAX_DEPTH, STRUCT, TRUE, Reader, corrupt, refuse_truncated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import pyarrow.parquet as pq
 
 _SCHEMA = 2  # FileMetaData.schema
 # SchemaElement, as the Parquet specification numbers its fields.
@@ -105,13 +101,6 @@ def schema_prefix(meta: bytes) -> bytes:
         if field_id == _SCHEMA:
             return meta[: reader.position]
     raise corrupt("it has no schema")
-
-
-def schema_of(metadata: pq.FileMetaData) -> Node:
-    """The same for metadata that is parsed already: pyarrow tells no field ids, so it writes itself out once more."""
-    written = io.BytesIO()
-    metadata.write_metadata_file(written)
-    return decode_schema(find_meta(written.getvalue()))
 
 
 @refuse_truncated
