@@ -18,7 +18,7 @@ from lakebed.core.errors import (
     RegistryUnavailableError,
 )
 from lakebed.core.redaction import Redactor, find_passwords
-from lakebed.registry.backends.postgres_errors import Translated, first_line, is_in_doubt, translate
+from lakebed.registry.backends.postgres_errors import first_line, is_in_doubt, translate
 from lakebed.registry.backends.postgres_url import hide_password, read_idle_ms, require_safe_transport, split_options
 from lakebed.registry.backends.protocol import HEAD_COLUMNS, CommitUnknownError, Connection, Rows, TableHead, head_of
 from lakebed.registry.backends.statements import Dialect, combine, insert_arrays, insert_values, render, transpose
@@ -44,13 +44,15 @@ class PostgresConnection:
     dialect: Dialect = "postgresql"
 
     def __init__(self, raw: psycopg.Connection[tuple[Any, ...]], where: str, types: Mapping[str, Mapping[str, str]]) -> None:
-        self.raw, self._errors, self._types = raw, Translated(where), types
+        self.raw, self._where, self._types = raw, where, types
         self.pipeline: psycopg.Pipeline | None = None
         self._scope = ExitStack()
 
     def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
-        with self._errors:
+        try:
             return self.raw.execute(render(sql, "postgresql"), params).fetchall()
+        except (psycopg.Error, UnicodeEncodeError) as exc:
+            translate(exc, self._where)
 
     def query_locked(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
         return self.query(f"{sql} FOR UPDATE", params)
@@ -62,28 +64,36 @@ class PostgresConnection:
             self.query("SELECT pg_advisory_xact_lock(:room)", {"room": room})
 
     def run(self, sql: str, params: Mapping[str, Any] | None = None) -> int:
-        with self._errors:
+        try:
             cursor = self.raw.execute(render(sql, "postgresql"), params)
             if self.pipeline is not None:
                 self.pipeline.sync()  # the count is known only when the answer is here
+        except (psycopg.Error, UnicodeEncodeError) as exc:
+            translate(exc, self._where)
         return cursor.rowcount
 
     def send(self, sql: str, params: Mapping[str, Any] | None = None) -> None:
-        with self._errors:
+        try:
             self.raw.execute(render(sql, "postgresql"), params)
+        except (psycopg.Error, UnicodeEncodeError) as exc:
+            translate(exc, self._where)
 
     def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Value]]) -> None:
-        with self._errors:
+        try:
             if len(rows) == 1:
                 self.raw.execute(insert_values(table, columns, "postgresql"), rows[0])
             else:
                 types = tuple(self._types[table][column] for column in columns)
                 self.raw.execute(insert_arrays(table, columns, types), transpose(rows))
+        except (psycopg.Error, UnicodeEncodeError) as exc:
+            translate(exc, self._where)
 
     def execute_batch(self, parts: Sequence[Statement]) -> None:
         sql, values = combine(parts, self._types)
-        with self._errors:
+        try:
             psycopg.RawCursor(self.raw).execute(sql, values)
+        except (psycopg.Error, UnicodeEncodeError) as exc:
+            translate(exc, self._where)
 
     def enter_pipeline(self) -> None:
         self._scope = ExitStack()
@@ -95,8 +105,10 @@ class PostgresConnection:
         self._scope.close()
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
-        with self._errors:
+        try:
             self.raw.cursor().executemany(sql.replace("?", "%s"), rows)
+        except (psycopg.Error, UnicodeEncodeError) as exc:
+            translate(exc, self._where)
 
     @property
     def closed(self) -> bool:

@@ -11,20 +11,6 @@ from lakebed.core.errors import CorruptionError, RegistryLockedError, RegistryRe
 from lakebed.registry.backends.constraints import raise_unstorable, raise_violation
 
 
-class Translated:
-    """`with errors:` raises what the driver raises in the registry's own types. It keeps nothing, so that one serves a whole connection."""
-
-    def __init__(self, where: str) -> None:
-        self._where = where
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, exc: BaseException | None, __: object) -> None:
-        if isinstance(exc, psycopg.Error | UnicodeEncodeError):
-            translate(exc, self._where)
-
-
 def is_in_doubt(exc: psycopg.Error) -> bool:
     """Of an error while a commit is under way: only an answer of the server, other than a farewell, says that nothing was committed."""
     return exc.sqlstate is None or isinstance(exc, pg.AdminShutdown | pg.CrashShutdown)

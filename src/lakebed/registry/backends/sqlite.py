@@ -23,7 +23,7 @@ from lakebed.core.errors import (
 )
 from lakebed.registry.backends.private_files import create_private
 from lakebed.registry.backends.protocol import HEAD_COLUMNS, CommitUnknownError, Connection, Rows, TableHead, head_of
-from lakebed.registry.backends.sqlite_errors import Translated, translate, was_rolled_back
+from lakebed.registry.backends.sqlite_errors import translate, was_rolled_back
 from lakebed.registry.backends.sqlite_place import require_fit_place
 from lakebed.registry.backends.statements import Dialect, Insert, bind, insert_values, render
 from lakebed.registry.backends.system_tables import SqliteSystem
@@ -71,12 +71,14 @@ class SqliteConnection:
     def __init__(self, raw: sqlite3.Connection, where: str) -> None:
         self.raw = raw
         self.closed = self.has_written = False
-        self._errors = Translated(where)
+        self._where = where
         self._execute = raw.execute
 
     def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
-        with self._errors:
+        try:
             return self._execute(render(sql, "sqlite"), bind(params, "sqlite") if params else {}).fetchall()
+        except (sqlite3.Error, UnicodeEncodeError) as exc:
+            translate(exc, self._where)
 
     def query_locked(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
         return self.query(sql, params)  # there is one writer at a time
@@ -85,18 +87,22 @@ class SqliteConnection:
         """There is one writer at a time."""
 
     def run(self, sql: str, params: Mapping[str, Any] | None = None) -> int:
-        with self._errors:
+        try:
             return self._execute(render(sql, "sqlite"), bind(params, "sqlite") if params else {}).rowcount
+        except (sqlite3.Error, UnicodeEncodeError) as exc:
+            translate(exc, self._where)
 
     def send(self, sql: str, params: Mapping[str, Any] | None = None) -> None:
         self.run(sql, params)
 
     def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Value]]) -> None:
-        with self._errors:
+        try:
             if len(rows) == 1:
                 self._execute(insert_values(table, columns, "sqlite"), rows[0])
             else:
                 self.raw.executemany(insert_values(table, columns, "sqlite"), rows)
+        except (sqlite3.Error, UnicodeEncodeError) as exc:
+            translate(exc, self._where)
 
     def execute_batch(self, parts: Sequence[Statement]) -> None:
         for part in parts:
@@ -106,8 +112,10 @@ class SqliteConnection:
                 self.run(part.sql, part.params)
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
-        with self._errors:
+        try:
             self.raw.executemany(sql, rows)
+        except (sqlite3.Error, UnicodeEncodeError) as exc:
+            translate(exc, self._where)
 
     def close(self) -> None:
         self.closed = True
@@ -127,7 +135,6 @@ class SqliteBackend:
         self.shown_url = f"sqlite:///{self.path}"
         self.catalog_url = f"sqlite:///{self.path.with_suffix('.iceberg.db')}"  # a file of its own: its writes never meet the writers' lock
         self._lock = FileLock(Path(f"{self.path}.lock"), timeout_s=timeout_s)
-        self._errors = Translated(self.shown_url)
         self._commits = 0
         self._guard = threading.Lock()
         self.holds_registry = False  # as far as a connection has seen
@@ -144,7 +151,7 @@ class SqliteBackend:
             raise RegistryMissingError(self.shown_url)
         if not os.access(self.path, os.W_OK, effective_ids=True):
             raise RegistryReadOnlyError(self.shown_url)
-        with self._errors:
+        try:
             raw = sqlite3.connect(
                 f"{self.path.as_uri()}?mode=rw",
                 uri=True,
@@ -158,6 +165,8 @@ class SqliteBackend:
             except sqlite3.Error:
                 raw.close()
                 raise
+        except sqlite3.Error as exc:
+            translate(exc, self.shown_url)
         return SqliteConnection(raw, self.shown_url)
 
     def is_empty(self) -> bool:
@@ -205,8 +214,10 @@ class SqliteBackend:
             raise
 
     def begin_read(self, connection: Connection) -> None:
-        with self._errors:
+        try:
             _raw(connection).execute("BEGIN")
+        except sqlite3.Error as exc:
+            translate(exc, self.shown_url)
 
     def commit(self, connection: Connection) -> None:
         raw = _raw(connection)
@@ -242,9 +253,11 @@ class SqliteBackend:
         self._lock.release()
 
     def script(self, connection: Connection, statements: Sequence[str]) -> None:
-        with self._errors:
+        try:
             for statement in statements:
                 _raw(connection).execute(statement)
+        except sqlite3.Error as exc:
+            translate(exc, self.shown_url)
 
     def is_alone(self, idle: Sequence[Connection]) -> bool:
         """Nobody else has it open when an exclusive lock is granted."""

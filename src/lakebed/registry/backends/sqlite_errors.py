@@ -24,20 +24,6 @@ def is_full(exc: BaseException | None) -> bool:
     return code & 0xFF == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE
 
 
-class Translated:
-    """`with errors:` raises what the driver raises in the registry's own types. It keeps nothing, so that one serves a whole connection."""
-
-    def __init__(self, where: str) -> None:
-        self._where = where
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, exc: BaseException | None, __: object) -> None:
-        if isinstance(exc, sqlite3.Error | UnicodeEncodeError):
-            translate(exc, self._where)
-
-
 def translate(exc: sqlite3.Error | UnicodeEncodeError, where: str) -> NoReturn:
     """Raise what the caller can act on."""
     if isinstance(exc, UnicodeEncodeError):
