@@ -51,9 +51,10 @@ class ConnectionPool:
 
     def take(self) -> tuple[Connection, bool]:
         """A connection that nobody else uses, and whether somebody has used it before."""
-        if self.is_inherited:
+        if os.getpid() != self._pid:
             raise ForkedConnectionError
-        self.require_open()
+        if self._is_closed:
+            raise LakeClosedError
         with self._guard:
             connection = self._idle.pop() if self._idle else None
         return (self._backend.connect(), False) if connection is None else (connection, True)

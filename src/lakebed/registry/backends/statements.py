@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence  # noqa: TC003 - dataclasses look at their fields
+from collections.abc import Mapping, Sequence  # noqa: TC003 - dataclasses look at their fields
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -118,11 +118,7 @@ def _spell(part: Any, types: Mapping[str, Mapping[str, str]]) -> str:
 
 def transpose(rows: Sequence[Sequence[Value]]) -> list[str]:
     """One array literal per column. The driver's own arrays take longer to convert than the insert itself."""
-    return [array_literal(column) for column in zip(*rows, strict=True)]
-
-
-def array_literal(column: Iterable[Value]) -> str:
-    return "{" + ",".join(map(_element, column)) + "}"
+    return ["{" + ",".join(map(_element, column)) + "}" for column in zip(*rows, strict=True)]
 
 
 def _element(value: Value) -> str:

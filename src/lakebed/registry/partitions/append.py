@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from lakebed.registry.backends.statements import array_literal
+from lakebed.registry.backends.statements import transpose
 from lakebed.registry.files.footers import compress_footer
 from lakebed.registry.files.range_index import bins_of
 from lakebed.registry.schema.append_function import CALL, order_arguments
 from lakebed.registry.tables.counters import count_by_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from lakebed.core.files import NewFile
     from lakebed.core.partitions import NewPartition
@@ -49,23 +49,34 @@ def try_append(registry: Registry, partition: NewPartition, operation: Operation
 
 def _file_arrays(table_id: int, files: Sequence[NewFile], indexed: Sequence[int]) -> dict[str, str]:
     """One array per column; rows name their file by its place, because ids are allocated by the server."""
-    with_footers = [(f, f.footer) for f in files if f.footer is not None]
-    columns = [(n, c) for n, f in enumerate(files) for c in f.columns]
-    counted = sorted(count_by_path(files).items())
-    ranges = bins_of(table_id, list(enumerate(files)), indexed)
-    arrays: dict[str, Iterable[Value]] = {
-        "f_name": [f.name for f in files], "f_path": [f.path for f in files], "f_size": [f.size_bytes for f in files],
-        "f_type": [f.file_type.value for f in files], "f_values": [f.partition_path for f in files], "f_rows": [f.row_count for f in files],
-        "f_sum": [f.checksum for f in files], "f_kind": [f.checksum_kind.value for f in files],
-        "f_zip": [int(f.is_compressed) for f in files],
-        "m_path": [f.path for f, _ in with_footers], "m_size": [f.size_bytes for f, _ in with_footers],
-        "m_data": [compress_footer(footer) for _, footer in with_footers], "m_length": [footer.length for _, footer in with_footers],
-        "m_rows": [footer.num_rows for _, footer in with_footers], "m_sum": [footer.checksum for _, footer in with_footers],
-        "c_file": [n for n, _ in columns], "c_field": [c.field_id for _, c in columns], "c_nulls": [c.null_count for _, c in columns],
-        "c_values": [c.value_count for _, c in columns], "c_lower": [c.lower for _, c in columns], "c_upper": [c.upper for _, c in columns],
-        "r_file": [r[0] for r in ranges], "r_scope": [r[1] for r in ranges], "r_level": [r[2] for r in ranges],
-        "r_prefix": [r[3] for r in ranges],
-        "s_values": [path for path, _ in counted], "s_rows": [c.rows for _, c in counted], "s_files": [c.files for _, c in counted],
-        "s_small": [c.small for _, c in counted], "s_bytes": [c.bytes for _, c in counted],
+    return {
+        **_arrays(
+            ("f_name", "f_path", "f_size", "f_type", "f_values", "f_rows", "f_sum", "f_kind", "f_zip"),
+            [
+                (f.name, f.path, f.size_bytes, f.file_type.value, f.partition_path, f.row_count, f.checksum, f.checksum_kind.value, int(f.is_compressed))
+                for f in files
+            ],
+        ),
+        **_arrays(
+            ("m_path", "m_size", "m_data", "m_length", "m_rows", "m_sum"),
+            [
+                (f.path, f.size_bytes, compress_footer(f.footer), f.footer.length, f.footer.num_rows, f.footer.checksum)
+                for f in files
+                if f.footer is not None
+            ],
+        ),
+        **_arrays(
+            ("c_file", "c_field", "c_nulls", "c_values", "c_lower", "c_upper"),
+            [(n, c.field_id, c.null_count, c.value_count, c.lower, c.upper) for n, f in enumerate(files) for c in f.columns],
+        ),
+        **_arrays(("r_file", "r_scope", "r_level", "r_prefix"), bins_of(table_id, list(enumerate(files)), indexed)),
+        **_arrays(
+            ("s_values", "s_rows", "s_files", "s_small", "s_bytes"),
+            [(path, c.rows, c.files, c.small, c.bytes) for path, c in sorted(count_by_path(files).items())],
+        ),
     }  # fmt: skip
-    return {name: array_literal(column) for name, column in arrays.items()}
+
+
+def _arrays(names: tuple[str, ...], rows: Sequence[Sequence[Value]]) -> dict[str, str]:
+    """The names of the columns beside their arrays."""
+    return dict(zip(names, transpose(rows) or ["{}"] * len(names), strict=True))

@@ -70,19 +70,25 @@ def update_table_statistics(
 ) -> None:
     """Shift the counters of the table, and those of each partition path; refuses what would leave 64 bits or go below zero.
 
-    The statements `beside`, and what was allocated, travel with them: as few round trips as are bounded.
+    The statements `beside`, and what was allocated, travel with them: as few round trips as are bounded. Alone they are sent one by one,
+    as statements that the database knows.
     """
-    _require_room(table, total := sum(changes.values(), FileCounts()))
-    statements: list[Statement] = [*beside, *_list_statements(tx, table, changes, total)]
-    if (allocated := table.save_allocated()) is not None:
-        statements.append(allocated)
-    for start in range(0, len(statements), _MAX_BATCH):
-        tx.execute_batch(statements[start : start + _MAX_BATCH])
+    total = sum(changes.values(), FileCounts())
+    table.counters = _shift(table, total)
+    own = _list_statements(tx, table, changes, total)
+    if not beside:
+        for statement in own:
+            tx.send(statement.sql, statement.params)
+    else:
+        allocated = table.save_allocated()
+        statements: list[Statement] = [*beside, *own, *([allocated] if allocated is not None else [])]
+        for start in range(0, len(statements), _MAX_BATCH):
+            tx.execute_batch(statements[start : start + _MAX_BATCH])
     if any(change.files < 0 for change in changes.values()):
         tx.send(_DROP_EMPTY, {"table_id": table.table_id})
 
 
-def _require_room(table: LockedTable, total: FileCounts) -> None:
+def _shift(table: LockedTable, total: FileCounts) -> tuple[int, ...]:
     shifted = []
     for before, delta in zip(table.counters, (total.rows, total.files, total.bytes), strict=True):
         if abs(delta) > _MAX:
@@ -92,7 +98,7 @@ def _require_room(table: LockedTable, total: FileCounts) -> None:
             message = f"{table.name}: a counter at {before} cannot change by {delta}"
             raise InvalidValueError(message)
         shifted.append(before + delta)
-    table.counters = tuple(shifted)
+    return tuple(shifted)
 
 
 def _list_statements(tx: Transaction, table: LockedTable, changes: Mapping[str, FileCounts], total: FileCounts) -> list[Execute]:
