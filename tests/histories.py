@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from builders import HOUR, SCHEMA, START, fake_file, grow_schema, insert_hours, make_view, micros_of, promote, stage, within
 from history_checks import compare
@@ -31,7 +31,7 @@ from lakebed.registry.partitions.retire import Retired
 from lakebed.registry.snapshots.history import NewSnapshot, add_snapshot, expire_snapshots
 from lakebed.registry.tables.groups import seal, set_committed_group
 from lakebed.registry.tables.lake_tables import TableSpec, create_table
-from retiring import retire_by_ids, retire_by_key, retire_by_range, retire_expired
+from retiring import RetiredT, retire_by_ids, retire_by_key, retire_by_range, retire_expired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Transaction
     from lakebed.testing import FixedClock
-
-RetiredT = TypeVar("RetiredT", bound=Retired)
 
 
 class History:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from lakebed.core.partitions import Slice
 from lakebed.core.times import TimeRange
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lakebed.core.names import TableName
     from lakebed.registry.transaction import Transaction
 
+RetiredT = TypeVar("RetiredT", bound=Retired)
 _BY_RANGE = """SELECT id, view_instance_id, begin_insert_time, end_insert_time FROM partitions
 WHERE scope_id IN (SELECT id FROM partition_scopes WHERE table_id = :table_id) AND begin_insert_time < :end AND end_insert_time > :begin
 AND (CAST(:instance AS text) IS NULL OR view_instance_id = :instance)
