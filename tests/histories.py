@@ -27,7 +27,6 @@ from lakebed.registry.files.operations import Operation
 from lakebed.registry.journal.changes import read_ends
 from lakebed.registry.journal.leases import end_reading, hold_for_reading
 from lakebed.registry.partitions.publish import publish_partition
-from lakebed.registry.partitions.retire import Retired
 from lakebed.registry.snapshots.history import NewSnapshot, add_snapshot, expire_snapshots
 from lakebed.registry.tables.groups import seal, set_committed_group
 from lakebed.registry.tables.lake_tables import TableSpec, create_table
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     from lakebed.core.errors import LakebedError
     from lakebed.core.files import NewFile
+    from lakebed.registry.partitions.retire import Retired
     from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Transaction
     from lakebed.testing import FixedClock
