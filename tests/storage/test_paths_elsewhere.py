@@ -40,7 +40,7 @@ OTHERWISE = {
     ): "a prefix",
     ("pipeline/write/streaming.py", "f\"{checkpoint.rstrip('/')}/metadata\""): "a file of Spark's checkpoint",
     ("registry/files/known_paths.py", "f\"{row[0].rstrip('/')}/\""): "a prefix that paths are compared with",
-    ("registry/backends/sqlite.py", "point.rstrip('/') + '/'"): "a prefix, of a mount",
+    ("registry/backends/sqlite_place.py", "point.rstrip('/') + '/'"): "a prefix, of a mount",
     ("testing.py", "f'sqlite:///{directory}/lake.db'"): "the address of a registry",
 }
 # Names of leases, keys and people: never seen by a storage.

@@ -79,10 +79,9 @@ def first_rows(engine: str, lake: Lake, table: str, location: str | None, *, row
 
 
 def _read_pyiceberg(location: str, rows: int) -> list[dict[str, Any]]:
-    from pyiceberg.table import StaticTable  # noqa: PLC0415 - takes long to load
+    from lakebed.iceberg.metadata.load import read_first_rows  # noqa: PLC0415 - brings pyiceberg
 
-    found: list[dict[str, Any]] = StaticTable.from_metadata(location).scan(limit=rows).to_arrow().to_pylist()
-    return found
+    return read_first_rows(location, rows)
 
 
 def _read_polars(location: str, rows: int) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import CorruptionError, FileMissingError, ForeignCommitError, LeaseLostError
 from lakebed.iceberg.locations import MetadataFiles, parse_version, read_metadata_text, to_uri
@@ -146,6 +146,14 @@ class TableOpener:
             return self.load(location)
         except _BROKEN:
             return None
+
+
+def read_first_rows(location: str, rows: int) -> list[dict[str, Any]]:
+    """The first rows of a table as PyIceberg reads them, by the location of its metadata."""
+    from pyiceberg.table import StaticTable  # noqa: PLC0415 - a committer does not need it
+
+    found: list[dict[str, Any]] = StaticTable.from_metadata(location).scan(limit=rows).to_arrow().to_pylist()
+    return found
 
 
 def _directory_of(location: str) -> str:
