@@ -30,7 +30,7 @@ from lakebed.core.schema.types import Primitive
 from lakebed.lake import Lake, connect
 from lakebed.parquet.cache import FooterCache
 from lakebed.parquet.capture import CapturedFile, capture
-from lakebed.parquet.inspect import Wanted
+from lakebed.parquet.inspect import StatisticsSpec
 from lakebed.registry.files.footers import FooterIndex
 from lakebed.registry.files.operations import Operation
 from lakebed.registry.partitions.publish import publish_partition
@@ -71,8 +71,8 @@ def data_directory(registry: Registry) -> Path:
     return Path(registry.storage.paths.root) / "bench"
 
 
-def wanted() -> Wanted:
-    return Wanted(event_time=3, indexed=frozenset({1, 3}), require_ids=False)
+def statistics_spec() -> StatisticsSpec:
+    return StatisticsSpec(event_time=3, indexed=frozenset({1, 3}), require_ids=False)
 
 
 def register_one(registry: Registry, file_number: int) -> None:
@@ -83,7 +83,7 @@ def register_one(registry: Registry, file_number: int) -> None:
 def capture_one(registry: Registry, file_number: int) -> CapturedFile:
     """Stat, footer, statistics and SHA-256 of one file."""
     path = str(data_directory(registry) / file_name(file_number))
-    return capture(registry.storage, path, table_of(registry).schema, wanted=wanted(), partition_path=f"part={part_of(file_number)}")
+    return capture(registry.storage, path, table_of(registry).schema, spec=statistics_spec(), partition_path=f"part={part_of(file_number)}")
 
 
 def publish_one(registry: Registry, captured: CapturedFile) -> None:
@@ -209,7 +209,7 @@ def store_footer(registry: Registry, path: Path) -> None:
     import pyarrow.parquet as pq  # noqa: PLC0415 - a benchmark of memory must not carry it
 
     wide = registry.create_table("bench.wide", pq.read_schema(path))
-    captured = capture(registry.storage, str(path), wide.schema, wanted=Wanted(require_ids=False))
+    captured = capture(registry.storage, str(path), wide.schema, spec=StatisticsSpec(require_ids=False))
     partition = NewPartition(table=wide.name, schema_hash=wide.schema_hash, fingerprint=fingerprints.ZERO, files=(captured.file,))
     publish_partition(registry.registry, partition, Operation(op_id=new_op_id(registry.registry)))
 

@@ -30,7 +30,7 @@ from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.partitions.retire import load_partitions_to_retire, retire_loaded
 from lakebed.registry.tables.lake_tables import LakeTable, TableSpec, create_table, require_table
 from lakebed.registry.tables.versions import evolve_schema
-from lakebed.staging.register import partition_of, place_file, wanted_of_foreign
+from lakebed.staging.register import foreign_statistics_spec, partition_of, place_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -91,7 +91,7 @@ class IceLake:
         base = int(START.timestamp()) * 1_000_000
         chosen = TimeRange(begin=base + slot * HOUR, end=base + (slot + 1) * HOUR) if table.row.kind == "view_set" else None
         partition_by = json.loads(table.metadata.partition_by)
-        captured = capture(self.lake.storage, path, table.schema, wanted=wanted_of_foreign(table, [path], partition_by, adopt=False))
+        captured = capture(self.lake.storage, path, table.schema, spec=foreign_statistics_spec(table, [path], partition_by, adopt=False))
         placed = place_file(captured, table, partition_by, relative=self.lake.storage.paths.relative(path))
         partition = partition_of(table, [placed], insert_range=chosen, instance=options.get("instance", "global"))
         operation = Operation(op_id=op_id(), kind="register")

@@ -20,7 +20,7 @@ from lakebed.parquet.schema.arrow import to_arrow
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.tables.lake_tables import TableSpec, create_table
 from lakebed.registry.tables.versions import evolve_schema
-from lakebed.staging.register import partition_of, wanted_of
+from lakebed.staging.register import partition_of, statistics_spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ def write_rows(
             schema = to_arrow(Schema(fields=tuple(f for f in table.schema.fields if f.name in rows)))
             pq.write_table(pa.table([rows[f.name] for f in table.schema.fields if f.name in rows], schema=schema), path)
             captured.append(
-                capture(lake.storage, path, table.schema, wanted=wanted_of(table), partition_path=(paths or {}).get(number, ""))
+                capture(lake.storage, path, table.schema, spec=statistics_spec_of(table), partition_path=(paths or {}).get(number, ""))
             )
         partition = partition_of(table, captured, insert_range=None if hours is None else insert_hours(*hours), instance=instance)
         writing.published = publish_partition(lake.registry, partition, writing.operation, replacing=replacing)

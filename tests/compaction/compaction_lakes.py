@@ -16,7 +16,7 @@ from lakebed.core.partitions import NewPartition
 from lakebed.parquet.capture import capture
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.tables.lake_tables import require_table
-from lakebed.staging.register import wanted_of
+from lakebed.staging.register import statistics_spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ def insert_rows(lake: Lake, *tables: pa.Table, paths: Sequence[str] = (), name: 
         for number, rows in enumerate(tables):
             path = writing_path(work.new_path())
             pq.write_table(rows, path, compression=table.metadata.compression)
-            found = capture(lake.storage, path, table.schema, wanted=wanted_of(table))
+            found = capture(lake.storage, path, table.schema, spec=statistics_spec_of(table))
             captured.append(replace(found, file=replace(found.file, partition_path=paths[number] if paths else "")))
         times = [c.event_range for c in captured if c.event_range is not None]
         partition = NewPartition(

@@ -12,7 +12,7 @@ import pytest
 from compaction_lakes import disk_paths, fill, insert_rows, live_paths, make_orders, read_all
 
 from builders import ORDERS, arrow_rows, logical_dump, micros_of, within, writing_path
-from lakebed.compaction import Control, Engines, LocalEngine, Order, Rewriting, compact, plan_compaction, swap
+from lakebed.compaction import Control, Engines, LocalEngine, RewriteRequest, Rewriting, compact, plan_compaction, swap
 from lakebed.core.errors import OutcomeUnknownError, RewriteMismatchError, VictimsChangedError
 from lakebed.core.times import TimeRange
 from lakebed.parquet.rewrite.reader import RowSum
@@ -44,9 +44,9 @@ class Meddling:
     def __post_init__(self) -> None:
         self._engine = LocalEngine(storage=self.lake.storage)
 
-    def rewrite(self, order: Order, *, cancelled: Callable[[], bool]) -> Rewriting | None:
+    def rewrite(self, request: RewriteRequest, *, cancelled: Callable[[], bool]) -> Rewriting | None:
         self.before()
-        found = self._engine.rewrite(order, cancelled=cancelled)
+        found = self._engine.rewrite(request, cancelled=cancelled)
         self.done += 1
         self.meddle()
         return found
@@ -201,8 +201,8 @@ class Wrong:
     spoil: Callable[[Rewriting], Rewriting]
     name: str = "wrong"
 
-    def rewrite(self, order: Order, *, cancelled: Callable[[], bool]) -> Rewriting | None:
-        found = LocalEngine(storage=self.lake.storage).rewrite(order, cancelled=cancelled)
+    def rewrite(self, request: RewriteRequest, *, cancelled: Callable[[], bool]) -> Rewriting | None:
+        found = LocalEngine(storage=self.lake.storage).rewrite(request, cancelled=cancelled)
         assert found is not None
         return self.spoil(found)
 
@@ -245,23 +245,23 @@ def test_an_unknown_outcome_deletes_nothing_and_recovery_decides(lake: Lake) -> 
     make_orders(lake)
     fill(lake, 3)
     (run,) = plan_compaction(lake.registry, str(ORDERS)).runs
-    orders: list[Order] = []
+    requests: list[RewriteRequest] = []
 
     class Lost(Meddling):
-        def rewrite(self, order: Order, *, cancelled: Callable[[], bool]) -> Rewriting | None:
-            super().rewrite(order, cancelled=cancelled)
-            orders.append(order)
-            self.lake.registry.attempts.send(order.operation.op_id)  # its commit is under way
-            raise OutcomeUnknownError(order.operation.op_id)
+        def rewrite(self, request: RewriteRequest, *, cancelled: Callable[[], bool]) -> Rewriting | None:
+            super().rewrite(request, cancelled=cancelled)
+            requests.append(request)
+            self.lake.registry.attempts.send(request.operation.op_id)  # its commit is under way
+            raise OutcomeUnknownError(request.operation.op_id)
 
     with pytest.raises(OutcomeUnknownError):
         swap(lake.registry, lake.storage, run, Lost(lake, int))
 
-    (order,) = orders
-    found = find_operation(lake.registry, order.operation.op_id)
+    (request,) = requests
+    found = find_operation(lake.registry, request.operation.op_id)
     assert found is not None
     assert found.state == "writing"
-    assert len([path for path in disk_paths(lake) if path.startswith(order.directory)]) == 1
+    assert len([path for path in disk_paths(lake) if path.startswith(request.directory)]) == 1
     assert lake.recover() == []  # its lease protects it still
 
 

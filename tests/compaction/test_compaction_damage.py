@@ -15,8 +15,8 @@ from lakebed.compaction import CompactionOptions, compact, plan_compaction
 from lakebed.components.compactor import Compactor, CompactorOptions
 from lakebed.core.errors import FileDamagedError
 from lakebed.core.tables.compaction import Reason
-from lakebed.parquet.rewrite.reader import Reader, Source
-from lakebed.parquet.rewrite.target import Shape
+from lakebed.parquet.rewrite.reader import RowReader, Source
+from lakebed.parquet.rewrite.target import TargetSchema
 from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:
@@ -145,9 +145,12 @@ def test_a_large_file_is_named_with_row_group_and_column(lake: Lake) -> None:
     make_orders(lake)
     path = insert_damaged(lake, 1)
     source = Source(path=path, size_bytes=Path(path).stat().st_size)
-    shape = Shape(require_table(lake.registry, ORDERS).schema)
+    target = TargetSchema(require_table(lake.registry, ORDERS).schema)
 
-    with pytest.raises(FileDamagedError, match="column 'ts', row group 0: ") as found, Reader(lake.storage, shape, whole_bytes=1) as reader:
+    with (
+        pytest.raises(FileDamagedError, match="column 'ts', row group 0: ") as found,
+        RowReader(lake.storage, target, whole_bytes=1) as reader,
+    ):
         next(iter(reader.read([source])))
 
     assert (found.value.row_group, found.value.column) == (0, "ts")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import Databases
-    from lakebed.compaction import Order, Rewriting
+    from lakebed.compaction import RewriteRequest, Rewriting
     from lakebed.lake import Lake
 
 
@@ -52,8 +52,8 @@ class Arming:
     def __init__(self, far: Lake, arm: Callable[[], None]) -> None:
         self._engine, self._arm = LocalEngine(storage=far.storage), arm
 
-    def rewrite(self, order: Order, *, cancelled: Callable[[], bool]) -> Rewriting | None:
-        done = self._engine.rewrite(order, cancelled=cancelled)
+    def rewrite(self, request: RewriteRequest, *, cancelled: Callable[[], bool]) -> Rewriting | None:
+        done = self._engine.rewrite(request, cancelled=cancelled)
         self._arm()
         return done
 

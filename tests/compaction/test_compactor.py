@@ -22,7 +22,7 @@ from lakebed.registry.maintenance.runs import list_runs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebed.compaction import Order, Rewriting
+    from lakebed.compaction import RewriteRequest, Rewriting
     from lakebed.lake import Lake
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -175,8 +175,8 @@ def test_stopping_cancels_what_runs(lake: Lake) -> None:
     class Endless:
         name = "endless"
 
-        def rewrite(self, order: Order, *, cancelled: Callable[[], bool]) -> Rewriting | None:
-            assert order.run.rewriting
+        def rewrite(self, request: RewriteRequest, *, cancelled: Callable[[], bool]) -> Rewriting | None:
+            assert request.run.rewriting
             entered.set()
             await_that(cancelled)
             return None
@@ -232,9 +232,9 @@ def test_a_failure_is_counted_and_the_table_rests(lake: Lake) -> None:
     class Broken:
         name = "broken"
 
-        def rewrite(self, order: Order, *, cancelled: Callable[[], bool]) -> Rewriting | None:
+        def rewrite(self, request: RewriteRequest, *, cancelled: Callable[[], bool]) -> Rewriting | None:
             assert not cancelled()
-            message = f"{order.run.wanted}: the disk is away"
+            message = f"{request.run.wanted}: the disk is away"
             raise UnavailableError(message)
 
     clock = [0.0]
@@ -259,8 +259,8 @@ def test_a_dead_worker_is_replaced_and_told_of(lake: Lake) -> None:
     class Deadly:
         name = "deadly"
 
-        def rewrite(self, order: Order, *, cancelled: Callable[[], bool]) -> Rewriting | None:
-            seen.append((order, cancelled))
+        def rewrite(self, request: RewriteRequest, *, cancelled: Callable[[], bool]) -> Rewriting | None:
+            seen.append((request, cancelled))
             raise SystemExit
 
     compactor = Compactor(lake.registry, lake.storage, options=QUICK, engines=Engines(local=Deadly()))

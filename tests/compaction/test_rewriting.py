@@ -20,12 +20,12 @@ from row_strategies import tables
 from lakebed.core.errors import FileChangedError, StorageFullError
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
-from lakebed.parquet.inspect import Wanted
+from lakebed.parquet.inspect import StatisticsSpec
 from lakebed.parquet.rewrite.encoding import choose_dictionaries
 from lakebed.parquet.rewrite.reader import RowSum, Source, sum_file, sum_files
-from lakebed.parquet.rewrite.rewriter import Recipe, Rewritten, rewrite_files
+from lakebed.parquet.rewrite.rewriter import Rewritten, WriteOptions, rewrite_files
 from lakebed.parquet.rewrite.row_hash import sum_rows
-from lakebed.parquet.rewrite.target import Shape
+from lakebed.parquet.rewrite.target import TargetSchema
 from lakebed.parquet.schema.arrow import from_arrow, to_arrow, to_arrow_nullable
 from lakebed.storage.open import open_storage
 
@@ -55,15 +55,15 @@ def write(storage: Storage, number: int, rows: pa.Table, **options: Any) -> Sour
     return Source(path=str(path), size_bytes=path.stat().st_size)
 
 
-def recipe(storage: Storage, schema: Schema, **options: Any) -> Recipe:
+def write_options(storage: Storage, schema: Schema, **options: Any) -> WriteOptions:
     numbers = iter(range(10_000))
     directory = f"{storage.paths.root}/{OPERATION}"
-    given = {"target_bytes": 1 << 20, "wanted": Wanted(), **options}
-    return Recipe(shape=Shape(schema), new_path=lambda: storage.paths.new_file(directory, next(numbers), "parquet"), **given)
+    given = {"target_bytes": 1 << 20, "spec": StatisticsSpec(), **options}
+    return WriteOptions(target=TargetSchema(schema), new_path=lambda: storage.paths.new_file(directory, next(numbers), "parquet"), **given)
 
 
 def rewrite(storage: Storage, sources: Sequence[Source], schema: Schema, **options: Any) -> Rewritten:
-    done = rewrite_files(storage, sources, recipe(storage, schema, **options), cancelled=never)
+    done = rewrite_files(storage, sources, write_options(storage, schema, **options), cancelled=never)
     assert done is not None
     return done
 
@@ -225,20 +225,20 @@ def test_a_large_file_is_read_in_batches(storage: Storage) -> None:
     done = rewrite(storage, sources, NUMBERS, whole_bytes=1000)
 
     assert read(done).column("id").to_pylist() == list(range(6010))
-    assert sum_files(storage, sources, Shape(NUMBERS)) == done.before == done.after
+    assert sum_files(storage, sources, TargetSchema(NUMBERS)) == done.before == done.after
 
 
 def test_a_file_summed_by_columns_is_the_same_as_summed_by_rows(storage: Storage) -> None:
     source = write(storage, 0, numbers(0, 5000), row_group_size=700)
 
-    assert sum_file(storage, source.path, Shape(NUMBERS)) == sum_files(storage, [source], Shape(NUMBERS))
+    assert sum_file(storage, source.path, TargetSchema(NUMBERS)) == sum_files(storage, [source], TargetSchema(NUMBERS))
 
 
 def test_a_cancelled_rewrite_gives_nothing_and_leaves_no_thread(storage: Storage) -> None:
     sources = [write(storage, n, numbers(n * 100, 100)) for n in range(100)]
     asked = chain([False], repeat(object=True))
 
-    assert rewrite_files(storage, sources, recipe(storage, NUMBERS, target_bytes=2000), cancelled=lambda: next(asked)) is None
+    assert rewrite_files(storage, sources, write_options(storage, NUMBERS, target_bytes=2000), cancelled=lambda: next(asked)) is None
 
 
 def test_a_lane_that_fails_takes_the_others_along(storage: Storage) -> None:
@@ -268,7 +268,7 @@ def test_a_full_disk_is_told_as_such(storage: Storage) -> None:
     sources = [write(storage, n, numbers(n * 1000, 1000)) for n in range(3)]
 
     with pytest.raises(StorageFullError, match="no space is left"):
-        rewrite_files(storage, sources, replace(recipe(storage, NUMBERS), new_path=lambda: "/dev/full"), cancelled=never)
+        rewrite_files(storage, sources, replace(write_options(storage, NUMBERS), new_path=lambda: "/dev/full"), cancelled=never)
 
 
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "none", "uncompressed", "lz4_raw"])

@@ -14,7 +14,7 @@ from lakebed.core.errors import FileMissingError, LakebedError, NotAFileError, N
 from lakebed.core.files import ChecksumKind
 from lakebed.core.times import to_micros
 from lakebed.parquet.capture import CapturedFile, capture, capture_foreign
-from lakebed.parquet.inspect import Wanted
+from lakebed.parquet.inspect import StatisticsSpec
 from lakebed.testing import temporary_lake
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lakebed.lake import Lake
 
-WANTED = Wanted(event_time=2, indexed=frozenset({1, 2}))
+SPEC = StatisticsSpec(event_time=2, indexed=frozenset({1, 2}))
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def path(own_lake: Lake) -> str:
 
 
 def test_size_rows_checksum_and_event_range_are_the_files_own(own_lake: Lake, path: str) -> None:
-    captured = capture(own_lake.storage, path, SCHEMA, wanted=WANTED)
+    captured = capture(own_lake.storage, path, SCHEMA, spec=SPEC)
 
     content = Path(path).read_bytes()
     begin = to_micros(START) + 3_000_000
@@ -56,15 +56,15 @@ def test_a_large_file_is_hashed_as_a_stream(own_lake: Lake, path: str) -> None:
     pq.write_table(table, path, compression="none", use_dictionary=False)
     assert Path(path).stat().st_size > 4 << 20
 
-    captured = capture(own_lake.storage, path, SCHEMA, wanted=WANTED)
+    captured = capture(own_lake.storage, path, SCHEMA, spec=SPEC)
 
     assert captured.file.checksum == hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def test_trusted_and_isolated_capture_agree(own_lake: Lake, path: str) -> None:
-    (foreign,) = capture_foreign(own_lake.storage, [path], SCHEMA, wanted=WANTED)
+    (foreign,) = capture_foreign(own_lake.storage, [path], SCHEMA, spec=SPEC)
 
-    assert foreign == capture(own_lake.storage, path, SCHEMA, wanted=WANTED)
+    assert foreign == capture(own_lake.storage, path, SCHEMA, spec=SPEC)
 
 
 def test_a_file_torn_at_any_hundredth_of_its_length_is_refused_and_changes_nothing(own_lake: Lake, path: str) -> None:
@@ -74,7 +74,7 @@ def test_a_file_torn_at_any_hundredth_of_its_length_is_refused_and_changes_nothi
     for percent in range(100):
         Path(path).write_bytes(content[: len(content) * percent // 100])
         with pytest.raises(RefusedError):
-            capture(own_lake.storage, path, SCHEMA, wanted=WANTED)
+            capture(own_lake.storage, path, SCHEMA, spec=SPEC)
     with pytest.raises(RefusedError):
         own_lake.register_files(str(ORDERS), [path])
 
@@ -100,7 +100,7 @@ def test_files_that_are_none_are_refused_each_with_its_error(own_lake: Lake, pat
     outside.write_bytes(Path(path).read_bytes())
     names = [str(here / name) for name in ("fifo.parquet", "directory.parquet", "link.parquet", "none.parquet")]
 
-    answers = capture_foreign(own_lake.storage, [*names, str(outside)], SCHEMA, wanted=WANTED)
+    answers = capture_foreign(own_lake.storage, [*names, str(outside)], SCHEMA, spec=SPEC)
 
     assert [type(answer) for answer in answers[:2]] == [NotAFileError, NotAFileError]
     assert isinstance(answers[2], NotAFileError | PathRefusedError)
@@ -112,8 +112,8 @@ def test_a_file_without_field_ids_is_refused_unless_adopted_by_name(own_lake: La
     pq.write_table(arrow_rows(1).cast(plain), path)
 
     with pytest.raises(NotIcebergReadyError, match="field id"):
-        capture(own_lake.storage, path, SCHEMA, wanted=WANTED)
-    adopted = capture(own_lake.storage, path, SCHEMA, wanted=Wanted(event_time=2, require_ids=False))
+        capture(own_lake.storage, path, SCHEMA, spec=SPEC)
+    adopted = capture(own_lake.storage, path, SCHEMA, spec=StatisticsSpec(event_time=2, require_ids=False))
 
     assert adopted.file.row_count == 50
 
@@ -122,7 +122,7 @@ def test_int96_timestamps_are_refused(own_lake: Lake, path: str) -> None:
     pq.write_table(arrow_rows(1), path, use_deprecated_int96_timestamps=True)
 
     with pytest.raises(NotIcebergReadyError, match="INT96"):
-        capture(own_lake.storage, path, SCHEMA, wanted=WANTED)
+        capture(own_lake.storage, path, SCHEMA, spec=SPEC)
 
 
 def test_registered_files_are_readable_through_their_plan(own_lake: Lake, path: str) -> None:
@@ -136,7 +136,7 @@ def test_registered_files_are_readable_through_their_plan(own_lake: Lake, path: 
 
 
 def test_answers_come_in_the_order_of_the_paths(own_lake: Lake, path: str) -> None:
-    answers = capture_foreign(own_lake.storage, ["/etc/passwd", path, f"{path}.none"], SCHEMA, wanted=WANTED)
+    answers = capture_foreign(own_lake.storage, ["/etc/passwd", path, f"{path}.none"], SCHEMA, spec=SPEC)
 
     assert [isinstance(answer, CapturedFile) for answer in answers] == [False, True, False]
     assert all(isinstance(answer, LakebedError) for answer in (answers[0], answers[2]))

@@ -25,7 +25,7 @@ from lakebed.parquet.footer.upgrade import list_pointers
 from lakebed.parquet.foreign.infer import read_columns
 from lakebed.parquet.foreign.preflight import check_files
 from lakebed.parquet.foreign.sandbox import ForeignFile, Inspector, WorkerLimits
-from lakebed.parquet.inspect import Inspection, Wanted, inspect
+from lakebed.parquet.inspect import Inspection, StatisticsSpec, inspect
 from lakebed.parquet.pages import find_damage
 from lakebed.parquet.schema.tree import decode_schema
 from lakebed.testing import temporary_lake
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from lakebed.lake import Lake
 
-WANTED = Wanted(event_time=2)
+SPEC = StatisticsSpec(event_time=2)
 PAGES = [
     pytest.param(page, part, compression, crc, id=f"{compression} {page} {part}{' with checksums' if crc else ''}")
     for page in ("data", "dictionary")
@@ -85,7 +85,7 @@ def test_a_file_of_ours_is_refused_for_the_same(own_lake: Lake, name: str) -> No
     path = put(own_lake, with_footer(sample(rows()), name))
 
     with pytest.raises(UnreadableFileError, match=FOOTERS[name][1]) as refused:
-        capture(own_lake.storage, path, SCHEMA, wanted=WANTED)
+        capture(own_lake.storage, path, SCHEMA, spec=SPEC)
 
     assert (refused.value.row_group, refused.value.column) == (1, rows().schema.names[1])
 
@@ -99,7 +99,7 @@ def test_a_row_group_that_claims_more_than_its_file_is_refused(own_lake: Lake, s
 def test_the_other_files_of_a_call_are_captured(own_lake: Lake) -> None:
     good, bad = put(own_lake, sample(rows())), put(own_lake, with_footer(sample(rows()), "no size"), "b.parquet")
 
-    found = capture_foreign(own_lake.storage, [bad, good, bad], SCHEMA, wanted=WANTED)
+    found = capture_foreign(own_lake.storage, [bad, good, bad], SCHEMA, spec=SPEC)
 
     assert [type(answer) for answer in found] == [UnreadableFileError, CapturedFile, UnreadableFileError]
 
@@ -174,7 +174,7 @@ def test_pages_that_take_too_long_are_refused_with_the_limit(own_lake: Lake) -> 
     path = put(own_lake, sample(pa.concat_tables([rows()] * 100)))
     limits = WorkerLimits(page_seconds=-0.5)
 
-    (found,) = capture_foreign(own_lake.storage, [path], SCHEMA, wanted=WANTED, limits=limits, verify=Verify.PAGES)
+    (found,) = capture_foreign(own_lake.storage, [path], SCHEMA, spec=SPEC, limits=limits, verify=Verify.PAGES)
 
     assert isinstance(found, LimitExceededError)
     assert "s of decoding" in str(found)
@@ -188,7 +188,7 @@ def test_a_page_that_claims_gigabytes_costs_only_its_own_answer(own_lake: Lake) 
     good = put(own_lake, sample(rows()))
     limits = WorkerLimits(page_memory_bytes=64 << 20)
 
-    found = capture_foreign(own_lake.storage, [bomb, good], SCHEMA, wanted=WANTED, limits=limits, verify=Verify.PAGES)
+    found = capture_foreign(own_lake.storage, [bomb, good], SCHEMA, spec=SPEC, limits=limits, verify=Verify.PAGES)
 
     assert isinstance(found[0], LimitExceededError)
     assert "of memory" in str(found[0])
@@ -203,7 +203,7 @@ def require_valid(content: bytes) -> None:
     tail = tail_of(content)
     schema, _ = read_columns(decode_schema(find_meta(tail)))
     inspect(
-        tail, schema, wanted=Wanted(require_ids=False), file_bytes=len(content), pointers=list_pointers(find_meta(tail))
+        tail, schema, spec=StatisticsSpec(require_ids=False), file_bytes=len(content), pointers=list_pointers(find_meta(tail))
     )  # raises what would be refused
     assert find_damage(pa.BufferReader(content), tail) is None
 
@@ -279,7 +279,7 @@ def test_what_old_writers_write_is_valid() -> None:
         require_valid(valid)
     short = with_chunk(sample(rows()), {SIZE: chunk.total_compressed_size - 15})
 
-    assert inspect(tail_of(short), SCHEMA, wanted=WANTED, file_bytes=len(short)).footer.num_rows == 400
+    assert inspect(tail_of(short), SCHEMA, spec=SPEC, file_bytes=len(short)).footer.num_rows == 400
 
 
 def test_an_empty_row_group_among_others_is_valid() -> None:
@@ -296,7 +296,7 @@ def test_a_valid_file_has_the_same_answer_however_much_is_verified(own_lake: Lak
     path = put(own_lake, content)
     file = ForeignFile(path=path, tail=tail_of(content), size_bytes=len(content))
 
-    with Inspector(SCHEMA, wanted=WANTED) as shallow, Inspector(SCHEMA, wanted=WANTED, verify=Verify.PAGES) as deep:
+    with Inspector(SCHEMA, spec=SPEC) as shallow, Inspector(SCHEMA, spec=SPEC, verify=Verify.PAGES) as deep:
         answers = [shallow.inspect(file), deep.inspect(file, read=lambda offset, length: content[offset : offset + length])]
 
     assert isinstance(answers[0], Inspection)

@@ -14,7 +14,7 @@ from lakebed.core.errors import FooterCorruptError, FooterRowsError
 from lakebed.core.schema.bounds import lower_bound
 from lakebed.core.schema.types import Primitive
 from lakebed.core.times import to_micros
-from lakebed.parquet.inspect import ParseLimits, Wanted, inspect, is_in_old_calendar, parse
+from lakebed.parquet.inspect import ParseLimits, StatisticsSpec, inspect, is_in_old_calendar, parse
 
 if TYPE_CHECKING:
     from lakebed.core.schema.schema import Schema
@@ -52,7 +52,7 @@ def test_the_old_calendar_is_known_by_its_mark_and_not_by_a_value() -> None:
 def test_the_event_range_is_told_in_microseconds(values: pa.Array, kind: str) -> None:
     tail = tail_of(write(with_ids(pa.table({"x": values}))))
 
-    found = inspect(tail, one_column(Primitive(name=kind)), wanted=Wanted(event_time=1, first=0))
+    found = inspect(tail, one_column(Primitive(name=kind)), spec=StatisticsSpec(event_time=1, first=0))
 
     assert found.event_range == (to_micros(datetime(2026, 1, 2, tzinfo=UTC)), to_micros(datetime(2026, 1, 3, tzinfo=UTC)))
     assert [column.field_id for column in found.columns] == [1]
@@ -70,7 +70,7 @@ def test_the_event_range_is_told_in_microseconds(values: pa.Array, kind: str) ->
 def test_an_event_range_that_is_not_told_is_none(values: pa.Array, schema: Schema) -> None:
     tail = tail_of(write(with_ids(pa.table({"x": values}))))
 
-    assert inspect(tail, schema, wanted=Wanted(event_time=1)).event_range is None
+    assert inspect(tail, schema, spec=StatisticsSpec(event_time=1)).event_range is None
 
 
 def test_a_file_without_rows_is_inspected() -> None:
@@ -118,10 +118,10 @@ def test_the_default_limits_let_ten_thousand_columns_pass() -> None:
 @pytest.mark.parametrize("first", [0, 32])
 def test_nulls_in_a_required_column_are_a_problem(first: int) -> None:
     tail = tail_of(write(with_ids(pa.table({"x": [1, None, None]}))))
-    wanted = Wanted(first=first)
+    spec = StatisticsSpec(first=first)
 
-    assert inspect(tail, one_column(LONG), wanted=wanted).problems == ()
-    (problem,) = inspect(tail, one_column(LONG, required=True), wanted=wanted).problems
+    assert inspect(tail, one_column(LONG), spec=spec).problems == ()
+    (problem,) = inspect(tail, one_column(LONG, required=True), spec=spec).problems
     assert str(problem).startswith("column 'x' is required and holds 2 nulls")
 
 

@@ -16,7 +16,7 @@ from hostile_footers import corpus, crash, hog, sample_meta, slow
 from lakebed.core.errors import LakebedError, LimitExceededError, RefusedError, UnavailableError, UnreadableFileError
 from lakebed.parquet.foreign.protocol import Job, encode_job
 from lakebed.parquet.foreign.sandbox import ForeignFile, WorkerLimits, _Worker, inspect_isolated
-from lakebed.parquet.inspect import Inspection, ParseLimits, Wanted, inspect
+from lakebed.parquet.inspect import Inspection, ParseLimits, StatisticsSpec, inspect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,19 +49,19 @@ def good() -> bytes:
 
 
 def test_the_worker_tells_what_an_inspection_in_process_tells(good: bytes) -> None:
-    wanted = Wanted(indexed=frozenset({1}), always=frozenset({2}), first=1)
+    spec = StatisticsSpec(indexed=frozenset({1}), always=frozenset({2}), first=1)
 
-    found = inspect_isolated(foreign(good, good), people_schema(), wanted=wanted)
+    found = inspect_isolated(foreign(good, good), people_schema(), spec=spec)
 
-    assert found == [inspect(good, people_schema(), wanted=wanted)] * 2
+    assert found == [inspect(good, people_schema(), spec=spec)] * 2
 
 
 def test_an_event_range_and_problems_come_through() -> None:
     table = pa.table({"id": pa.array([5, 6], pa.timestamp("us")), "more": [1, 2]})
     tail = tail_of(write(table))
-    wanted = Wanted(require_ids=False)
+    spec = StatisticsSpec(require_ids=False)
 
-    assert inspect_isolated(foreign(tail), people_schema(), wanted=wanted) == [inspect(tail, people_schema(), wanted=wanted)]
+    assert inspect_isolated(foreign(tail), people_schema(), spec=spec) == [inspect(tail, people_schema(), spec=spec)]
 
 
 def test_no_file_needs_no_worker() -> None:
@@ -194,7 +194,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Worker]:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
     monkeypatch.setenv("PYTHONPATH", "/nonexistent")
     limits = WorkerLimits()
-    job = Job(schema=people_schema(), wanted=Wanted(), parse=limits.parse, memory_bytes=limits.memory_bytes)
+    job = Job(schema=people_schema(), spec=StatisticsSpec(), parse=limits.parse, memory_bytes=limits.memory_bytes)
     started = _Worker(encode_job(job), limits.start_seconds)
     yield started
     started.stop()

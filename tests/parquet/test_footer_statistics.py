@@ -64,7 +64,7 @@ def column_statistics(
     return summarize(metadata, layout_of(metadata, schema), indexed=indexed, always=always, first=first)
 
 
-def statistics_of(values: pa.Array, kind: Primitive, *, indexed: bool = False, **options: Any) -> ColumnStatistics:
+def compaction_statistics_spec(values: pa.Array, kind: Primitive, *, indexed: bool = False, **options: Any) -> ColumnStatistics:
     metadata = parse(tail_of(write(with_ids(pa.table({"x": values})), **options)))
     (found,) = column_statistics(metadata, one_column(kind), indexed=frozenset({1} if indexed else ()))
     return found
@@ -82,7 +82,7 @@ def assert_encloses(found: ColumnStatistics, kind: Primitive, values: list[Any])
 def test_bounds_enclose_every_value(kind: Primitive, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.none() | values_of(kind), min_size=1, max_size=8))
 
-    found = statistics_of(pa.array(values, arrow_type(kind)), kind, row_group_size=3)
+    found = compaction_statistics_spec(pa.array(values, arrow_type(kind)), kind, row_group_size=3)
 
     known = [value for value in values if value is not None]
     assert (found.null_count, found.value_count) == (len(values) - len(known), len(values))
@@ -95,7 +95,7 @@ def test_bounds_enclose_every_value(kind: Primitive, data: st.DataObject) -> Non
 @example([-0.0, 0.0, math.nan, math.inf])
 @example([1.0, 2.0, 3.0, math.nan])
 def test_float_bounds_enclose_every_value_with_nan_above_all(values: list[float]) -> None:
-    found = statistics_of(pa.array(values), DOUBLE, row_group_size=3)
+    found = compaction_statistics_spec(pa.array(values), DOUBLE, row_group_size=3)
 
     assert_encloses(found, DOUBLE, values)
 
@@ -104,7 +104,7 @@ def test_float_bounds_enclose_every_value_with_nan_above_all(values: list[float]
 @example(["\U0010ffff" * 100, "\ud7ff" * 100])
 @example(["é" * 63 + "x"])
 def test_long_texts_have_short_bounds_that_enclose_them(values: list[str]) -> None:
-    found = statistics_of(pa.array(values), STRING)
+    found = compaction_statistics_spec(pa.array(values), STRING)
 
     assert_encloses(found, STRING, values)
     assert found.lower is not None
@@ -113,20 +113,20 @@ def test_long_texts_have_short_bounds_that_enclose_them(values: list[str]) -> No
 
 
 def test_bounds_are_those_of_the_least_and_greatest_over_all_row_groups() -> None:
-    found = statistics_of(pa.array([5, None, -3, 9, 2, None]), LONG, row_group_size=2)
+    found = compaction_statistics_spec(pa.array([5, None, -3, 9, 2, None]), LONG, row_group_size=2)
 
     assert (found.null_count, found.value_count) == (2, 6)
     assert (found.lower, found.upper) == (lower_bound(LONG, -3), upper_bound(LONG, 9))
 
 
 def test_a_column_of_nulls_has_counts_and_no_bounds() -> None:
-    found = statistics_of(pa.array([None, None], pa.int64()), LONG)
+    found = compaction_statistics_spec(pa.array([None, None], pa.int64()), LONG)
 
     assert (found.null_count, found.value_count, found.lower, found.upper) == (2, 2, None, None)
 
 
 def test_a_row_group_of_nulls_does_not_hide_the_bounds_of_the_others() -> None:
-    found = statistics_of(pa.array([None, None, 4, 7]), LONG, row_group_size=2)
+    found = compaction_statistics_spec(pa.array([None, None, 4, 7]), LONG, row_group_size=2)
 
     assert (found.lower, found.upper) == (lower_bound(LONG, 4), upper_bound(LONG, 7))
 
@@ -145,7 +145,7 @@ def test_a_row_group_without_statistics_leaves_the_column_without_bounds() -> No
 
 
 def test_a_file_without_statistics_still_counts_its_values() -> None:
-    found = statistics_of(pa.array([1, 2]), LONG, write_statistics=False)
+    found = compaction_statistics_spec(pa.array([1, 2]), LONG, write_statistics=False)
 
     assert (found.value_count, found.null_count, found.lower, found.upper) == (2, None, None, None)
 
@@ -171,27 +171,27 @@ def test_a_maximum_that_is_nan_is_no_bound() -> None:
 
 @pytest.mark.parametrize(("unit", "least", "greatest"), [("ms", -1000, 2000), ("us", -1, 2), ("ns", -1, 1)])
 def test_times_of_any_unit_become_microseconds_that_enclose_them(unit: str, least: int, greatest: int) -> None:
-    found = statistics_of(pa.array([-1, 2], pa.timestamp(unit)), TIMESTAMP)
+    found = compaction_statistics_spec(pa.array([-1, 2], pa.timestamp(unit)), TIMESTAMP)
 
     assert (found.lower, found.upper) == (lower_bound(TIMESTAMP, least), upper_bound(TIMESTAMP, greatest))
 
 
 def test_times_beyond_64_bits_of_microseconds_have_no_bounds() -> None:
-    found = statistics_of(pa.array([2**62], pa.timestamp("ms")), TIMESTAMP)
+    found = compaction_statistics_spec(pa.array([2**62], pa.timestamp("ms")), TIMESTAMP)
 
     assert (found.lower, found.upper) == (None, None)
 
 
 def test_unsigned_numbers_have_no_bounds_of_signed_ones() -> None:
-    wide = statistics_of(pa.array([1, 2**63], pa.uint64()), LONG)
-    small = statistics_of(pa.array([1, 200], pa.uint8()), Primitive(name="int"))
+    wide = compaction_statistics_spec(pa.array([1, 2**63], pa.uint64()), LONG)
+    small = compaction_statistics_spec(pa.array([1, 200], pa.uint8()), Primitive(name="int"))
 
     assert (wide.lower, wide.upper) == (None, None)
     assert small.upper == upper_bound(Primitive(name="int"), 200)
 
 
 def test_a_column_of_another_type_has_counts_and_no_bounds() -> None:
-    found = statistics_of(pa.array([1, 2]), STRING)
+    found = compaction_statistics_spec(pa.array([1, 2]), STRING)
 
     assert (found.null_count, found.lower, found.upper) == (0, None, None)
 
@@ -208,7 +208,7 @@ def test_a_column_of_another_type_has_counts_and_no_bounds() -> None:
     ids=["int to long", "float to double", "wider decimal", "date", "timestamptz"],
 )
 def test_promoted_columns_are_bounded_in_the_tables_type(stored: pa.Array, kind: Primitive, value: Any) -> None:
-    found = statistics_of(stored, kind)
+    found = compaction_statistics_spec(stored, kind)
 
     assert found.lower == lower_bound(kind, value)
 
@@ -223,7 +223,7 @@ def test_only_indexed_columns_have_coordinates() -> None:
 
 
 def test_a_coordinate_is_given_for_both_ends_or_for_none() -> None:
-    found = statistics_of(pa.array([1.0, 2.0]), DOUBLE, indexed=True)
+    found = compaction_statistics_spec(pa.array([1.0, 2.0]), DOUBLE, indexed=True)
 
     assert found.upper is None
     assert (found.lower_coordinate, found.upper_coordinate) == (None, None)

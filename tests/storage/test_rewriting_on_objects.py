@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakebed.parquet.inspect import Wanted
+from lakebed.parquet.inspect import StatisticsSpec
 from lakebed.parquet.rewrite.reader import Source
-from lakebed.parquet.rewrite.rewriter import Recipe, rewrite_files
-from lakebed.parquet.rewrite.target import Shape
+from lakebed.parquet.rewrite.rewriter import WriteOptions, rewrite_files
+from lakebed.parquet.rewrite.target import TargetSchema
 from lakebed.parquet.schema.arrow import from_arrow, to_arrow
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ def test_small_files_become_one_on_every_kind_of_storage(storage: Storage, opera
         path, content = storage.paths.new_file(operation, number, "parquet"), sink.getvalue().to_pybytes()
         storage.create_exclusive(path, content)
         sources.append(Source(path=path, size_bytes=len(content)))
-    recipe = Recipe(
-        shape=Shape(SCHEMA), wanted=Wanted(), new_path=lambda: storage.paths.new_file(operation, 99, "parquet"), target_bytes=1 << 20
+    options = WriteOptions(
+        target=TargetSchema(SCHEMA), spec=StatisticsSpec(), new_path=lambda: storage.paths.new_file(operation, 99, "parquet"), target_bytes=1 << 20
     )  # fmt: skip
 
-    done = rewrite_files(storage, sources, recipe, cancelled=lambda: False)
+    done = rewrite_files(storage, sources, options, cancelled=lambda: False)
 
     assert done is not None
     (captured,) = done.files

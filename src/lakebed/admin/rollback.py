@@ -25,7 +25,7 @@ from lakebed.registry.tables.groups import list_files_at_group
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.registry.tables.versions import list_versions, plan_evolution, require_serving
 from lakebed.registry.tables.view_sets import list_all_definitions, version_of
-from lakebed.staging.register import open_writing, partition_of, wanted_of
+from lakebed.staging.register import open_writing, partition_of, statistics_spec_of
 from lakebed.staging.write import naming_recovery
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _copy(storage: Storage, plan: _Plan, writing: Writing) -> list[NewPartition]
     grouped = defaultdict(list)
     for file, path in zip(plan.files, writing.paths, strict=True):
         under = plan.versions[file.schema_hash]
-        captured = capture(storage, path, under.schema, wanted=wanted_of(under), partition_path=file.partition_path)
+        captured = capture(storage, path, under.schema, spec=statistics_spec_of(under), partition_path=file.partition_path)
         grouped[file.schema_hash].append(captured)
     return [partition_of(plan.versions[key], files, insert_range=None, instance=GLOBAL_INSTANCE) for key, files in grouped.items()]
 

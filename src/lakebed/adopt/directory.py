@@ -14,8 +14,8 @@ from lakebed.core.errors import AdoptionRefusedError, FileConflictError, Lakebed
 from lakebed.core.results import Rows
 from lakebed.parquet.capture import capture_foreign
 from lakebed.parquet.rewrite.conform import ForeignRows, rewrite_foreign
-from lakebed.parquet.rewrite.rewriter import Recipe
-from lakebed.parquet.rewrite.target import Shape
+from lakebed.parquet.rewrite.rewriter import WriteOptions
+from lakebed.parquet.rewrite.target import TargetSchema
 from lakebed.registry.files.adoption import SourceStamp, list_adopted, remember_adopted
 from lakebed.registry.files.known_paths import list_swept
 from lakebed.registry.files.left_out import LeftOut, drop_records, record_left_out
@@ -24,7 +24,7 @@ from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.tables.lake_tables import TableSpec, create_table, require_table
 from lakebed.registry.tables.names import resolve_name
 from lakebed.registry.tables.versions import evolve_schema
-from lakebed.staging.register import open_writing, partition_of, place_file, wanted_of_foreign
+from lakebed.staging.register import foreign_statistics_spec, open_writing, partition_of, place_file
 from lakebed.storage.intake import bring_in
 
 if TYPE_CHECKING:
@@ -224,8 +224,8 @@ def _transfer(taking: _Taking, writing: Writing, step: Step, run: _Run) -> str:
 
 
 def _capture(taking: _Taking, paths: Sequence[str]) -> Iterator[CapturedFile]:
-    wanted = wanted_of_foreign(taking.table, paths, taking.partition_by, adopt=True)
-    for answer in capture_foreign(taking.storage, paths, taking.table.schema, wanted=wanted):
+    spec = foreign_statistics_spec(taking.table, paths, taking.partition_by, adopt=True)
+    for answer in capture_foreign(taking.storage, paths, taking.table.schema, spec=spec):
         if isinstance(answer, LakebedError):
             raise answer
         yield _place(taking, answer)
@@ -237,9 +237,9 @@ def _place(taking: _Taking, captured: CapturedFile) -> CapturedFile:
 
 def _rewrite(taking: _Taking, writing: Writing, step: Step) -> list[CapturedFile]:
     table = taking.table
-    recipe = Recipe(
-        shape=Shape(table.schema),
-        wanted=wanted_of_foreign(table, [step.file.path], taking.partition_by, adopt=True),
+    options = WriteOptions(
+        target=TargetSchema(table.schema),
+        spec=foreign_statistics_spec(table, [step.file.path], taking.partition_by, adopt=True),
         new_path=writing.new_path,
         target_bytes=TARGET_BYTES,
         compression=table.metadata.compression,
@@ -247,7 +247,7 @@ def _rewrite(taking: _Taking, writing: Writing, step: Step) -> list[CapturedFile
     )
     with taking.place.open_input(step.file.path) as opened:
         rows = ForeignRows(path=step.file.path, size_bytes=step.file.size_bytes, opened=opened, constants=step.constants)
-        return [_place(taking, captured) for captured in rewrite_foreign(taking.storage, rows, recipe)]
+        return [_place(taking, captured) for captured in rewrite_foreign(taking.storage, rows, options)]
 
 
 # -- telling ----------------------------------------------------------------------------------

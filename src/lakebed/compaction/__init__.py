@@ -2,7 +2,7 @@
 
 from lakebed.compaction.compact import CompactionResult, Control, compact
 from lakebed.compaction.damage import DamagedFile
-from lakebed.compaction.engines import Engine, Engines, LocalEngine, Order, Rewriting
+from lakebed.compaction.engines import Engine, Engines, LocalEngine, RewriteRequest, Rewriting
 from lakebed.compaction.plan import CompactionOptions, CompactionPlan, RunPlan, plan_compaction
 from lakebed.compaction.swap import SwappedRun, swap
 
@@ -15,7 +15,7 @@ __all__ = [
     "Engine",
     "Engines",
     "LocalEngine",
-    "Order",
+    "RewriteRequest",
     "Rewriting",
     "RunPlan",
     "SwappedRun",

@@ -179,7 +179,7 @@ class _Compaction:
         try:
             swapped = swap(
                 self._registry, self._storage, run, self._engines.choose(run), cancelled=self._control.cancelled,
-                note=self._close_with if is_last else None,
+                on_swap=self._close_with if is_last else None,
             )  # fmt: skip
         except ConflictError as exc:
             self._lose(run, str(exc))

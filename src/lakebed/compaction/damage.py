@@ -10,7 +10,7 @@ from lakebed.core.errors import FileChangedError, FileDamagedError, FileMissingE
 from lakebed.core.files import Verify
 from lakebed.parquet.footer.framing import read_tail
 from lakebed.parquet.foreign.sandbox import ForeignFile, Inspector
-from lakebed.parquet.inspect import Wanted
+from lakebed.parquet.inspect import StatisticsSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def find_damaged(storage: Storage, run: RunPlan) -> tuple[DamagedFile, ...]:
 
     All of them, so that the next try has to leave out no other. Raises UnavailableError when the storage does not answer.
     """
-    with Inspector(run.table.schema, wanted=Wanted(first=0, require_ids=False), verify=Verify.PAGES) as inspector:
+    with Inspector(run.table.schema, spec=StatisticsSpec(first=0, require_ids=False), verify=Verify.PAGES) as inspector:
         return tuple(_find_all(storage, inspector, run))
 
 

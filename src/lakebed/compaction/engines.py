@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Protocol
 from lakebed.compaction.plan import LOCAL_BYTES
 from lakebed.core.schema.types import Primitive
 from lakebed.parquet.rewrite.reader import RowSum, Source
-from lakebed.parquet.rewrite.rewriter import Recipe, rewrite_files
-from lakebed.parquet.rewrite.target import Shape
-from lakebed.staging.register import wanted_of
+from lakebed.parquet.rewrite.rewriter import WriteOptions, rewrite_files
+from lakebed.parquet.rewrite.target import TargetSchema
+from lakebed.staging.register import statistics_spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.compaction.plan import RunPlan
     from lakebed.parquet.capture import CapturedFile
-    from lakebed.parquet.inspect import Wanted
+    from lakebed.parquet.inspect import StatisticsSpec
     from lakebed.registry.files.operations import Operation
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.storage.protocol import Storage
@@ -26,7 +26,7 @@ _TIMES = frozenset({"date", "timestamp", "timestamptz"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class RewriteRequest:
     """A run to rewrite, and the operation whose directory the new files go to."""
 
     run: RunPlan
@@ -49,7 +49,7 @@ class Engine(Protocol):
     @property
     def name(self) -> str: ...
 
-    def rewrite(self, order: Order, *, cancelled: Callable[[], bool]) -> Rewriting | None:
+    def rewrite(self, request: RewriteRequest, *, cancelled: Callable[[], bool]) -> Rewriting | None:
         """None when it was cancelled. The directory is the operation's own: whatever is left there is swept."""
 
 
@@ -60,28 +60,28 @@ class LocalEngine:
     storage: Storage
     name: str = "local"
 
-    def rewrite(self, order: Order, *, cancelled: Callable[[], bool]) -> Rewriting | None:
+    def rewrite(self, request: RewriteRequest, *, cancelled: Callable[[], bool]) -> Rewriting | None:
         files: list[CapturedFile] = []
         before = after = RowSum()
-        shape = Shape(order.run.table.schema)
-        for path, own in order.run.by_path.items():
+        target = TargetSchema(request.run.table.schema)
+        for path, own in request.run.by_path.items():
             sources = [Source(path=file.path, size_bytes=file.size_bytes) for file in own]
-            done = rewrite_files(self.storage, sources, self._recipe(order, shape, path, files), cancelled=cancelled)
+            done = rewrite_files(self.storage, sources, self._write_options(request, target, path, files), cancelled=cancelled)
             if done is None:
                 return None
             files += done.files
             before, after = before + done.before, after + done.after
         return Rewriting(files=tuple(files), before=before, after=after)
 
-    def _recipe(self, order: Order, shape: Shape, partition_path: str, done: list[CapturedFile]) -> Recipe:
+    def _write_options(self, request: RewriteRequest, target: TargetSchema, partition_path: str, done: list[CapturedFile]) -> WriteOptions:
         numbers = iter(range(len(done), 1 << 31))
-        table = order.run.table
-        return Recipe(
-            shape=shape,
-            wanted=statistics_of(table),
-            new_path=lambda: self.storage.paths.new_file(order.directory, next(numbers), "parquet"),
+        table = request.run.table
+        return WriteOptions(
+            target=target,
+            spec=compaction_statistics_spec(table),
+            new_path=lambda: self.storage.paths.new_file(request.directory, next(numbers), "parquet"),
             partition_path=partition_path,
-            target_bytes=order.run.target_bytes,
+            target_bytes=request.run.target_bytes,
             compression=table.metadata.compression,
             sort_by=table.sort_columns,
         )
@@ -101,8 +101,8 @@ class Engines:
         return self.local
 
 
-def statistics_of(table: LakeTable) -> Wanted:
+def compaction_statistics_spec(table: LakeTable) -> StatisticsSpec:
     """Kept wherever they stand: columns that rows are partitioned by, and times, whose range is judged."""
     times = (f.field_id for f in table.schema.fields if isinstance(f.type, Primitive) and f.type.name in _TIMES)
     sources = (f.field_id for _, f in table.transforms)
-    return replace(wanted_of(table), always=frozenset((*times, *sources)))
+    return replace(statistics_spec_of(table), always=frozenset((*times, *sources)))

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from lakebed.compaction.engines import Order
+from lakebed.compaction.engines import RewriteRequest
 from lakebed.core import fingerprints
 from lakebed.core.errors import RewriteMismatchError
 from lakebed.core.partitions import NewPartition
 from lakebed.parquet.rewrite.reader import RowSum, Source, sum_files
-from lakebed.parquet.rewrite.target import Shape
+from lakebed.parquet.rewrite.target import TargetSchema
 from lakebed.registry.files.operations import DEFAULT_LEASE_US
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.queries.small_files import COMPACT
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 COMBINE = "combine"  # the kind of a merge that makes other rows, stored: never rename
 
 
-class Note(Protocol):
+class OnSwap(Protocol):
     """What else becomes true with a swap."""
 
     def __call__(self, tx: Transaction, /, *, swapped: SwappedRun) -> object:
@@ -75,18 +75,18 @@ def swap(
     kind: str = COMPACT,
     cancelled: Callable[[], bool] = never,
     lease_us: int = DEFAULT_LEASE_US,
-    note: Note | None = None,
+    on_swap: OnSwap | None = None,
 ) -> SwappedRun | None:
     """Rewrite what is small, then swap. Raises a conflict, with nothing changed, when a partition or file of the run is gone.
 
-    `note` belongs to the transaction that swaps. None when it was cancelled, with nothing left. After an unknown outcome nothing is touched: recovery decides later.
+    `on_swap` belongs to the transaction that swaps. None when it was cancelled, with nothing left. After an unknown outcome nothing is touched: recovery decides later.
     """
     began = time.monotonic()
     stored_kind = COMBINE if run.combines else kind
     with staging(registry, storage, run.table, kind=stored_kind, lease_us=lease_us, held_back=False) as work:  # fewer files: it may go on
         written: Sequence[CapturedFile] = ()
         if run.rewriting:
-            done = engine.rewrite(Order(run=run, operation=work.operation, directory=work.directory), cancelled=cancelled)
+            done = engine.rewrite(RewriteRequest(run=run, operation=work.operation, directory=work.directory), cancelled=cancelled)
             if done is None or cancelled():
                 return None
             _require_same_rows(storage, run, done)
@@ -94,7 +94,9 @@ def swap(
         if written:
             storage.sync_tree(work.directory)
         swapped = _tell(run, written, engine.name if run.rewriting else "", seconds=time.monotonic() - began)
-        work.published = _publish(registry, run, work.operation, written, note=None if note is None else partial(note, swapped=swapped))
+        work.published = _publish(
+            registry, run, work.operation, written, on_swap=None if on_swap is None else partial(on_swap, swapped=swapped)
+        )
     return replace(swapped, seconds=time.monotonic() - began)
 
 
@@ -117,7 +119,12 @@ def _tell(run: RunPlan, written: Sequence[CapturedFile], engine: str, *, seconds
 
 
 def _publish(
-    registry: Registry, run: RunPlan, operation: Operation, written: Sequence[CapturedFile], *, note: Callable[[Transaction], object] | None
+    registry: Registry,
+    run: RunPlan,
+    operation: Operation,
+    written: Sequence[CapturedFile],
+    *,
+    on_swap: Callable[[Transaction], object] | None,
 ) -> Published:
     """Victims are compared by partition and by file, under the table's lock: whoever changed one of them wins."""
     known = [piece.source_data_hash for piece in run.pieces if piece.source_data_hash is not None]
@@ -138,8 +145,8 @@ def _publish(
 
     def guard(tx: Transaction) -> None:
         require_unchanged(tx)
-        if note is not None:
-            note(tx)
+        if on_swap is not None:
+            on_swap(tx)
 
     keeping = frozenset(file.file_id for file in run.keeping)
     return publish_partition(registry, partition, operation, replacing=frozenset(ids), keeping=keeping, guard=guard)
@@ -158,9 +165,9 @@ def _require_same_rows(storage: Storage, run: RunPlan, done: Rewriting) -> None:
         found[captured.file.partition_path] += captured.file.row_count
     if expected != found:
         raise RewriteMismatchError(str(run.wanted), expected=expected.total(), found=found.total())
-    shape = Shape(run.table.schema)
-    before = done.before or sum_files(storage, [Source(path=f.path, size_bytes=f.size_bytes) for f in run.rewriting], shape)
-    after = done.after or sum_files(storage, [Source(path=c.file.path, size_bytes=c.file.size_bytes) for c in done.files], shape)
+    target = TargetSchema(run.table.schema)
+    before = done.before or sum_files(storage, [Source(path=f.path, size_bytes=f.size_bytes) for f in run.rewriting], target)
+    after = done.after or sum_files(storage, [Source(path=c.file.path, size_bytes=c.file.size_bytes) for c in done.files], target)
     _require_equal(run, before, after)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakebed.core.schema.schema import Schema
     from lakebed.legacy.plan import PlannedPartition
     from lakebed.legacy.source import LegacyFooter, LegacyPartition
-    from lakebed.parquet.inspect import Inspection, Wanted
+    from lakebed.parquet.inspect import Inspection, StatisticsSpec
     from lakebed.storage.protocol import Storage
 
 _OWN = "the file's own footer was taken"
@@ -64,10 +64,10 @@ def locate(
 
 
 def prepare(
-    located: Sequence[Located], schema: Schema, wanted: Wanted, *, has_event_time: bool, findings: list[LegacyFinding]
+    located: Sequence[Located], schema: Schema, spec: StatisticsSpec, *, has_event_time: bool, findings: list[LegacyFinding]
 ) -> list[Prepared]:
     """Statistics from the footers, parsed in the isolated worker; what could never be read under `schema` becomes a finding."""
-    answers = inspect_isolated([ForeignFile(path=one.path, tail=one.footer.tail) for one in located], schema, wanted=wanted)
+    answers = inspect_isolated([ForeignFile(path=one.path, tail=one.footer.tail) for one in located], schema, spec=spec)
     prepared: list[Prepared] = []
     for one, answer in zip(located, answers, strict=True):
         problem = _find_problem(one, answer, has_event_time=has_event_time)

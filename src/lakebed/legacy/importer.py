@@ -21,7 +21,7 @@ from lakebed.legacy.schemas import fit_ids
 from lakebed.legacy.source import open_legacy
 from lakebed.parquet.foreign.infer import Discovery
 from lakebed.parquet.foreign.sandbox import ForeignFile
-from lakebed.parquet.inspect import Wanted
+from lakebed.parquet.inspect import StatisticsSpec
 from lakebed.registry.files.adoption import (
     APP_ID,
     close_side_version,
@@ -257,8 +257,8 @@ class _Importing:
         located = self.locate(version.view_set, [p for p in batch if p.row.file_path is not None], self.findings)
         event = schema.find(version.event_time) if version.event_time is not None else None
         indexed = frozenset({event.field_id} if event is not None else ())
-        wanted = Wanted(event_time=event.field_id if event is not None else None, indexed=indexed, require_ids=False)
-        with_files = prepare(located, schema, wanted, has_event_time=version.event_time is not None, findings=self.findings)
+        spec = StatisticsSpec(event_time=event.field_id if event is not None else None, indexed=indexed, require_ids=False)
+        with_files = prepare(located, schema, spec, has_event_time=version.event_time is not None, findings=self.findings)
         empty = [Prepared(planned=p, file=None, event_range=None) for p in batch if p.row.file_path is None]
         return sorted([*with_files, *empty], key=lambda one: one.planned.insert_range)
 

@@ -18,7 +18,7 @@ from lakebed.core.errors import (
 from lakebed.core.files import ChecksumKind, NewFile, Verify
 from lakebed.parquet.footer.framing import MAX_FOOTER_BYTES, read_tail
 from lakebed.parquet.foreign.sandbox import ForeignFile, Inspector, WorkerLimits
-from lakebed.parquet.inspect import DEFAULT, Inspection, Wanted, inspect
+from lakebed.parquet.inspect import DEFAULT, Inspection, StatisticsSpec, inspect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,18 +47,18 @@ class _Source:
     checksum: str | None
 
 
-def capture(storage: Storage, path: str, schema: Schema, *, wanted: Wanted = DEFAULT, partition_path: str = "") -> CapturedFile:
+def capture(storage: Storage, path: str, schema: Schema, *, spec: StatisticsSpec = DEFAULT, partition_path: str = "") -> CapturedFile:
     """Capture a file that this lake wrote itself; what could never become an Iceberg data file is refused here."""
     source = _look(storage, path)
-    return _finish(storage, source, _inspect(source, schema, wanted), partition_path)
+    return _finish(storage, source, _inspect(source, schema, spec), partition_path)
 
 
 def capture_written(
-    storage: Storage, path: str, schema: Schema, *, wanted: Wanted = DEFAULT, partition_path: str = ""
+    storage: Storage, path: str, schema: Schema, *, spec: StatisticsSpec = DEFAULT, partition_path: str = ""
 ) -> CapturedFile | None:
     """`capture`, and None for a file without rows, which Spark writes when there are none at all."""
     source = _look(storage, path)
-    inspection = _inspect(source, schema, wanted)
+    inspection = _inspect(source, schema, spec)
     return _finish(storage, source, inspection, partition_path) if inspection.footer.num_rows else None
 
 
@@ -67,7 +67,7 @@ def capture_foreign(
     paths: Sequence[str],
     schema: Schema,
     *,
-    wanted: Wanted = DEFAULT,
+    spec: StatisticsSpec = DEFAULT,
     partition_path: str = "",
     limits: WorkerLimits = _LIMITS,
     verify: Verify = Verify.FOOTER,
@@ -75,7 +75,7 @@ def capture_foreign(
 ) -> list[CapturedFile | LakebedError]:
     """Capture files that others wrote, parsed in a worker that may die of them; one answer per path, in order."""
     captured: list[CapturedFile | LakebedError] = []
-    with Inspector(schema, wanted=wanted, limits=limits, verify=verify) as inspector:
+    with Inspector(schema, spec=spec, limits=limits, verify=verify) as inspector:
         for path in paths:
             captured.append(_capture_one(storage, inspector, path, partition_path))
             if progress is not None:
@@ -83,9 +83,9 @@ def capture_foreign(
     return captured
 
 
-def _inspect(source: _Source, schema: Schema, wanted: Wanted) -> Inspection:
+def _inspect(source: _Source, schema: Schema, spec: StatisticsSpec) -> Inspection:
     try:
-        return inspect(source.tail, schema, wanted=wanted, file_bytes=source.facts.size_bytes)
+        return inspect(source.tail, schema, spec=spec, file_bytes=source.facts.size_bytes)
     except FooterCorruptError as exc:
         raise UnreadableFileError(source.facts.path, reason=str(exc), row_group=exc.row_group, column=exc.column) from exc
     except CorruptionError as exc:

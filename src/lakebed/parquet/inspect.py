@@ -51,7 +51,7 @@ TRUSTED = ParseLimits(string_bytes=1 << 30, container_items=10_000_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class StatisticsSpec:
     """What to take from a footer; columns are named by field id."""
 
     event_time: int | None = None
@@ -73,7 +73,7 @@ class Inspection:
     event_range: tuple[int, int] | None
 
 
-DEFAULT = Wanted()
+DEFAULT = StatisticsSpec()
 
 
 def parse(tail: bytes, *, limits: ParseLimits = TRUSTED) -> pq.FileMetaData:
@@ -102,7 +102,7 @@ def inspect(
     tail: bytes,
     schema: Schema,
     *,
-    wanted: Wanted = DEFAULT,
+    spec: StatisticsSpec = DEFAULT,
     limits: ParseLimits = TRUSTED,
     file_bytes: int = UNKNOWN_BYTES,
     pointers: Pointers | None = None,
@@ -113,7 +113,7 @@ def inspect(
     """
     metadata = parse(tail, limits=limits)
     try:
-        found = _examine(metadata, tail, schema, wanted, file_bytes)
+        found = _examine(metadata, tail, schema, spec, file_bytes)
         if pointers is not None:
             require_pointers(metadata, pointers, end=file_bytes - len(tail))
     except _LATE_ERRORS as exc:
@@ -126,23 +126,23 @@ def is_in_old_calendar(tail: bytes) -> bool:
     return MARK in tail and MARK in (parse(tail).metadata or {})
 
 
-def _examine(metadata: pq.FileMetaData, tail: bytes, schema: Schema, wanted: Wanted, file_bytes: int) -> Inspection:
+def _examine(metadata: pq.FileMetaData, tail: bytes, schema: Schema, spec: StatisticsSpec, file_bytes: int) -> Inspection:
     rows = _require_rows(metadata)
     layout = find_layout(metadata, schema, meta=find_meta(tail))
     require_placed(metadata, layout.flat, end=file_bytes - len(tail))
-    always = wanted.always if wanted.event_time is None else wanted.always | {wanted.event_time}
-    columns = summarize(metadata, layout, indexed=wanted.indexed, always=always, first=wanted.first)
+    always = spec.always if spec.event_time is None else spec.always | {spec.event_time}
+    columns = summarize(metadata, layout, indexed=spec.indexed, always=always, first=spec.first)
     return Inspection(
         footer=Footer(tail=tail, num_rows=rows, checksum=hashlib.sha256(tail).hexdigest()),
         columns=columns,
         problems=(
-            *find_problems(layout, require_ids=wanted.require_ids),
+            *find_problems(layout, require_ids=spec.require_ids),
             *_null_problems(metadata, layout, columns),
             *find_old_times(metadata),
         ),
         created_by=metadata.created_by[:_SHOWN_CHARS],
         row_groups=metadata.num_row_groups,
-        event_range=None if wanted.event_time is None else _event_range(metadata, layout, wanted.event_time),
+        event_range=None if spec.event_time is None else _event_range(metadata, layout, spec.event_time),
     )
 
 

@@ -10,7 +10,7 @@ from lakebed.core.errors import FileChangedError, InvalidValueError, LakebedErro
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.parquet.capture import CapturedFile, capture_foreign
-from lakebed.parquet.inspect import Wanted
+from lakebed.parquet.inspect import StatisticsSpec
 from lakebed.registry.repair.captures import Registered, find_registered, forget_statistics, replace_capture
 from lakebed.registry.repair.rows import list_live_files, set_event_range
 from lakebed.registry.tables.lake_tables import read_indexed
@@ -82,16 +82,16 @@ def capture_registered(registry: Registry, storage: Storage, paths: Sequence[str
     for _, group in groupby(parquet, key=lambda file: (file.table_id, file.schema_hash)):
         files = list(group)
         schema = Schema.from_json(files[0].schema)
-        answers = capture_foreign(storage, [file.path for file in files], schema, wanted=_wanted(registry, files[0], schema))
+        answers = capture_foreign(storage, [file.path for file in files], schema, spec=_statistics_spec(registry, files[0], schema))
         yield from ((file, _compare(file, answer)) for file, answer in zip(files, answers, strict=True))
 
 
-def _wanted(registry: Registry, file: Registered, schema: Schema) -> Wanted:
+def _statistics_spec(registry: Registry, file: Registered, schema: Schema) -> StatisticsSpec:
     with registry.read() as reader:
         indexed = read_indexed(reader, file.table_id)
     sources = {field.field_id for _, field in resolve_transforms(schema, json.loads(file.partition_by))}
     known = frozenset(indexed) & schema.by_id.keys()
-    return Wanted(event_time=file.event_time_field, indexed=known, always=frozenset(sources), require_ids=False)
+    return StatisticsSpec(event_time=file.event_time_field, indexed=known, always=frozenset(sources), require_ids=False)
 
 
 def _compare(file: Registered, answer: CapturedFile | LakebedError) -> CapturedFile | LakebedError:

@@ -16,7 +16,7 @@ from lakebed.core.partitions import NewPartition
 from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.parquet.capture import CapturedFile, capture, capture_foreign
 from lakebed.parquet.foreign.preflight import find_obstacles, list_path_fields
-from lakebed.parquet.inspect import Wanted
+from lakebed.parquet.inspect import StatisticsSpec
 from lakebed.registry.files.known_paths import list_swept
 from lakebed.registry.files.left_out import drop_records, find_left_out
 from lakebed.registry.files.operations import DEFAULT_LEASE_US, Operation
@@ -108,7 +108,7 @@ class Writing:
         if self.paths:
             self.storage.sync_tree(self.directory)
         return [
-            capture(self.storage, path, self.table.schema, wanted=wanted_of(self.table), partition_path=self.partition_paths[path])
+            capture(self.storage, path, self.table.schema, spec=statistics_spec_of(self.table), partition_path=self.partition_paths[path])
             for path in self.paths
         ]
 
@@ -157,9 +157,9 @@ def register_files(  # noqa: PLR0913 - one keyword per choice
     if swept := list_swept(registry, places):
         raise FileConflictError(swept[0], reason="a sweep queued it for deletion: copy it to another path and register that")
     partition_by = table.partition_by
-    wanted = wanted_of_foreign(table, paths, partition_by, adopt=adopt)
+    spec = foreign_statistics_spec(table, paths, partition_by, adopt=adopt)
     captured: list[CapturedFile] = []
-    for answer in capture_foreign(storage, paths, table.schema, wanted=wanted, verify=depth, progress=progress):
+    for answer in capture_foreign(storage, paths, table.schema, spec=spec, verify=depth, progress=progress):
         if isinstance(answer, LakebedError):
             raise answer
         captured.append(place_file(answer, table, partition_by, relative=storage.paths.relative(answer.file.path)))
@@ -171,9 +171,9 @@ def register_files(  # noqa: PLR0913 - one keyword per choice
     return publish_partition(registry, partition, operation, replacing=replacing, guard=guard)
 
 
-def wanted_of_foreign(table: LakeTable, paths: Sequence[str], partition_by: Sequence[str], *, adopt: bool) -> Wanted:
+def foreign_statistics_spec(table: LakeTable, paths: Sequence[str], partition_by: Sequence[str], *, adopt: bool) -> StatisticsSpec:
     sources = {field.field_id for _, field in resolve_transforms(table.schema, partition_by)}
-    return replace(wanted_of(table), always=frozenset(sources) | list_path_fields(paths, table.schema), require_ids=not adopt)
+    return replace(statistics_spec_of(table), always=frozenset(sources) | list_path_fields(paths, table.schema), require_ids=not adopt)
 
 
 def place_file(captured: CapturedFile, table: LakeTable, partition_by: Sequence[str], *, relative: str) -> CapturedFile:
@@ -187,8 +187,8 @@ def place_file(captured: CapturedFile, table: LakeTable, partition_by: Sequence[
     return replace(captured, file=replace(captured.file, partition_path=partition_path))
 
 
-def wanted_of(table: LakeTable) -> Wanted:
-    return Wanted(event_time=table.row.event_time_field, indexed=frozenset(table.indexed))
+def statistics_spec_of(table: LakeTable) -> StatisticsSpec:
+    return StatisticsSpec(event_time=table.row.event_time_field, indexed=frozenset(table.indexed))
 
 
 def partition_of(table: LakeTable, captured: Sequence[CapturedFile], *, insert_range: TimeRange | None, instance: str) -> NewPartition:

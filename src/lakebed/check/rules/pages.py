@@ -12,7 +12,7 @@ from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.parquet.footer.framing import read_tail
 from lakebed.parquet.foreign.sandbox import ForeignFile, Inspector
-from lakebed.parquet.inspect import Wanted
+from lakebed.parquet.inspect import StatisticsSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ def find_undecodable(scan: Scan) -> Iterator[Finding]:
     if not scan.decodes_pages:
         return
     storage = scan.require_storage()
-    with Inspector(_ANY, wanted=Wanted(first=0, require_ids=False), verify=Verify.PAGES) as inspector:
+    with Inspector(_ANY, spec=StatisticsSpec(first=0, require_ids=False), verify=Verify.PAGES) as inspector:
         for page in scan.pages(_FILES, after=0):
             for file_id, table_id, path, partition_id, retired_seq in page:
                 reason = _examine(storage, inspector, path)

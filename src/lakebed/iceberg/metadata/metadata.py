@@ -52,7 +52,7 @@ _FIXED_PROPERTIES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class TableDefinition:
     """What the registry says a table is: everything of its metadata except the files."""
 
     table_id: int
@@ -113,7 +113,7 @@ def find_format_version(text: str) -> int | None:
     return found["format-version"] if is_iceberg else None
 
 
-def create_metadata(wanted: Wanted, *, now_ms: int) -> TableMetadataV2:
+def create_metadata(wanted: TableDefinition, *, now_ms: int) -> TableMetadataV2:
     schema = to_iceberg(wanted.schema, schema_id=0, with_instance=wanted.with_instance)
     spec = wanted.partitioning(0).spec
     properties = {**_FIXED_PROPERTIES, TABLE_ID: str(wanted.table_id), COMMITTED_GROUP: "0", NAME_MAPPING: name_mapping(wanted.schema)}
@@ -133,7 +133,7 @@ def create_metadata(wanted: Wanted, *, now_ms: int) -> TableMetadataV2:
     return TableMetadataV2(**fields)
 
 
-def evolve(metadata: TableMetadataV2, wanted: Wanted) -> TableMetadataV2:
+def evolve(metadata: TableMetadataV2, wanted: TableDefinition) -> TableMetadataV2:
     """The same table under the serving schema, spec and mapping; the very same object when nothing differs."""
     changes: dict[str, Any] = {}
     next_id = max(schema.schema_id for schema in metadata.schemas) + 1
@@ -153,7 +153,7 @@ def evolve(metadata: TableMetadataV2, wanted: Wanted) -> TableMetadataV2:
     return metadata.model_copy(update=changes) if changes else metadata
 
 
-def _evolve_spec(metadata: TableMetadataV2, wanted: Wanted) -> dict[str, Any]:
+def _evolve_spec(metadata: TableMetadataV2, wanted: TableDefinition) -> dict[str, Any]:
     spec = wanted.partitioning(metadata.default_spec_id).spec
     if spec.fields == metadata.spec().fields:
         return {}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
     from lakebed.core.tables.snapshots import Wishes
-    from lakebed.iceberg.metadata.metadata import Wanted
+    from lakebed.iceberg.metadata.metadata import TableDefinition
 
 WRITTEN = "lakebed.written"  # stored: never rename
 OWN_KEYS = "lakebed."
@@ -63,7 +63,7 @@ def _sign(metadata: TableMetadataV2, ours: dict[str, SnapshotRef]) -> TableMetad
     return metadata.model_copy(update={"properties": {**metadata.properties, WRITTEN: text}})
 
 
-def list_changes(metadata: TableMetadataV2, wanted: Wanted) -> tuple[str, ...]:
+def list_changes(metadata: TableMetadataV2, wanted: TableDefinition) -> tuple[str, ...]:
     """What another program changed of that which is Lakebed's alone; empty when all is as we wrote it."""
     written = read_written(metadata)
     if written is None:
@@ -155,7 +155,7 @@ def _facts(metadata: TableMetadataV2) -> dict[str, Any]:
     }
 
 
-def _compare_unsigned(metadata: TableMetadataV2, wanted: Wanted) -> Iterator[str]:
+def _compare_unsigned(metadata: TableMetadataV2, wanted: TableDefinition) -> Iterator[str]:
     """A table that an earlier version committed last: its schema and spec must be ones that the registry knows."""
     current = metadata.current_snapshot()
     if WRITTEN in metadata.properties or (current is not None and FORMAT in summary_of(current)):

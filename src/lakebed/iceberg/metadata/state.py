@@ -11,7 +11,7 @@ from lakebed.core.names import GLOBAL_INSTANCE, TableName
 from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.tables.snapshots import parse_wishes
 from lakebed.iceberg.locations import to_uri
-from lakebed.iceberg.metadata.metadata import Wanted
+from lakebed.iceberg.metadata.metadata import TableDefinition
 from lakebed.iceberg.types.schemas import parse_schema
 from lakebed.registry.snapshots.history import find_instances, has_instances
 from lakebed.registry.tables.groups import GroupStep, list_files_at_group, plan_step
@@ -51,8 +51,8 @@ class TableState:
         return next(version for version in self.versions if version.standing == "serving")
 
     @cached_property
-    def wanted(self) -> Wanted:
-        return Wanted(
+    def wanted(self) -> TableDefinition:
+        return TableDefinition(
             table_id=self.row.id,
             location=self.location,
             schema=parse_schema(self.serving.schema),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
     from lakebed.core.tables.snapshots import Wishes
-    from lakebed.iceberg.metadata.metadata import Wanted
+    from lakebed.iceberg.metadata.metadata import TableDefinition
     from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
@@ -57,7 +57,7 @@ def list_old_tags(metadata: TableMetadataV2, wishes: Wishes) -> dict[str, int]:
     return {name: r.snapshot_id for name, r in metadata.refs.items() if name.startswith(FOREIGN_TAG) and name not in wishes.tags}
 
 
-def rewind(metadata: TableMetadataV2, wanted: Wanted, *, now_ms: int) -> TableMetadataV2:
+def rewind(metadata: TableMetadataV2, wanted: TableDefinition, *, now_ms: int) -> TableMetadataV2:
     """The table as we wrote it last, in all but schema and spec, which follow the registry. Every snapshot stays."""
     written = read_written(metadata) or {}
     ours = find_last_ours(metadata)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.errors import FooterCorruptError, UnreadableFileError
 from lakebed.parquet.footer.framing import find_meta, frame, read_tail
-from lakebed.parquet.footer.thrift import I32, STRUCT, Edit, Field, Reader, apply_edits, corrupt, put_integer, refuse_truncated
+from lakebed.parquet.footer.thrift import I32, STRUCT, Edit, ThriftField, ThriftReader, apply_edits, corrupt, put_integer, refuse_truncated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ def give_ids(storage: Storage, path: str, ids: Mapping[str, int]) -> None:
 @refuse_truncated
 def add_ids(meta: bytes, ids: Mapping[str, int]) -> bytes:
     """The metadata of a flat file, each of whose columns is named in `ids` and has no id yet."""
-    reader = Reader(meta)
+    reader = ThriftReader(meta)
     edits: list[Edit] = []
     for field_id, kind, _ in reader.fields():
         if field_id != _SCHEMA:
@@ -50,9 +50,9 @@ def add_ids(meta: bytes, ids: Mapping[str, int]) -> bytes:
     return apply_edits(meta, edits)
 
 
-def _name(reader: Reader, ids: Mapping[str, int]) -> Edit:
+def _name(reader: ThriftReader, ids: Mapping[str, int]) -> Edit:
     """Reads over the column that begins here."""
-    fields: list[Field] = []
+    fields: list[ThriftField] = []
     name = ""
     for field_id, kind, start in reader.fields():
         if field_id in {_FIELD_ID, _CHILDREN}:
@@ -62,7 +62,7 @@ def _name(reader: Reader, ids: Mapping[str, int]) -> Edit:
             name = reader.require_text(kind)
         else:
             reader.skip(kind)
-        fields.append(Field(field_id, kind, start, value, reader.position))
+        fields.append(ThriftField(field_id, kind, start, value, reader.position))
     if name not in ids:
         raise corrupt(f"column {name!a} is none of the table's")
     return put_integer(reader.buffer, fields, _FIELD_ID, I32, ids[name], stop=reader.position - 1)

@@ -45,7 +45,7 @@ def refuse_truncated(function: Callable[_Args, _Result]) -> Callable[_Args, _Res
     return checked
 
 
-class Reader:
+class ThriftReader:
     """A place in the bytes that only moves forward."""
 
     __slots__ = ("buffer", "depth", "position")
@@ -131,12 +131,12 @@ class Reader:
 @refuse_truncated
 def require_struct(buffer: bytes) -> None:
     """Refuse bytes that are not exactly one well-formed struct."""
-    reader = Reader(buffer)
+    reader = ThriftReader(buffer)
     reader.skip(STRUCT)
     require_end(reader)
 
 
-def require_end(reader: Reader) -> None:
+def require_end(reader: ThriftReader) -> None:
     if left := len(reader.buffer) - reader.position:
         raise corrupt(f"{left} bytes follow its end")
 
@@ -304,7 +304,7 @@ class Edit(NamedTuple):
     replacement: bytes
 
 
-class Field(NamedTuple):
+class ThriftField(NamedTuple):
     """Where a field of a struct lies: its header from `start`, its value from `value` to `end`."""
 
     field_id: int
@@ -314,7 +314,7 @@ class Field(NamedTuple):
     end: int
 
 
-def put_integer(meta: bytes, fields: Sequence[Field], field_id: int, kind: int, number: int, *, stop: int) -> Edit:
+def put_integer(meta: bytes, fields: Sequence[ThriftField], field_id: int, kind: int, number: int, *, stop: int) -> Edit:
     """Write a field that the struct lacks where its id belongs; `fields` are all of it, and `stop` is where it ends."""
     place = next((index for index, field in enumerate(fields) if field.field_id > field_id), len(fields))
     written = encode_header(field_id, kind, previous=fields[place - 1].field_id if place else 0) + encode_integer(number)

@@ -17,8 +17,8 @@ from lakebed.parquet.footer.thrift import (
     I32,
     I64,
     Edit,
-    Field,
-    Reader,
+    ThriftField,
+    ThriftReader,
     apply_edits,
     corrupt,
     encode_header,
@@ -106,8 +106,8 @@ def _require_rows(counts: RowCounts, registry_rows: int | None) -> int:
 
 @refuse_truncated
 def _survey(meta: bytes) -> _Survey:
-    reader = Reader(meta)
-    fields: list[Field] = []
+    reader = ThriftReader(meta)
+    fields: list[ThriftField] = []
     strip: list[Edit] = []
     pointers = Pointers()
     file_rows: int | None = None
@@ -120,14 +120,14 @@ def _survey(meta: bytes) -> _Survey:
             group_rows = sum(_survey_group(reader, strip, pointers, number) for number in reader.structs(kind))
         else:
             reader.skip(kind)
-        fields.append(Field(field_id, kind, start, value, reader.position))
+        fields.append(ThriftField(field_id, kind, start, value, reader.position))
     require_end(reader)
     _require_once([field.field_id for field in fields], _SCHEMA, _FILE_ROWS, _ROW_GROUPS)
     counts = RowCounts(file_rows=file_rows, row_group_rows=group_rows)
     return _Survey(counts=counts, strip=strip, set_rows=_rows_edit(meta, fields, group_rows), pointers=pointers)
 
 
-def _survey_group(reader: Reader, strip: list[Edit], pointers: Pointers, number: int) -> int:
+def _survey_group(reader: ThriftReader, strip: list[Edit], pointers: Pointers, number: int) -> int:
     seen: list[int] = []
     rows = 0
     for field_id, kind, _ in reader.fields():
@@ -148,7 +148,7 @@ def _survey_group(reader: Reader, strip: list[Edit], pointers: Pointers, number:
     return rows
 
 
-def _survey_chunk(reader: Reader, strip: list[Edit]) -> dict[int, int]:
+def _survey_chunk(reader: ThriftReader, strip: list[Edit]) -> dict[int, int]:
     """The numbers of the chunk's index pointers by field id."""
     found: dict[int, int] = {}
     kept = 0
@@ -173,7 +173,7 @@ def _indexes(found: dict[int, int], row_group: int, column: int) -> Iterator[Poi
             yield Pointer(what, row_group, column, found.get(offset, 0), found.get(length, 0))
 
 
-def _read_number(reader: Reader, kind: int) -> int:
+def _read_number(reader: ThriftReader, kind: int) -> int:
     """Zero for what is not a number: every reader passes over a field of another type."""
     if kind in (I32, I64):
         return reader.integer()
@@ -181,7 +181,7 @@ def _read_number(reader: Reader, kind: int) -> int:
     return 0
 
 
-def _read_rows(reader: Reader, kind: int) -> int:
+def _read_rows(reader: ThriftReader, kind: int) -> int:
     if kind != I64 or (rows := reader.integer()) < 0:
         raise corrupt("a row count is no count")
     return rows
@@ -193,7 +193,7 @@ def _require_once(seen: list[int], *wanted: int) -> None:
         raise corrupt("a field occurs twice")
 
 
-def _rows_edit(meta: bytes, fields: list[Field], rows: int) -> Edit:
+def _rows_edit(meta: bytes, fields: list[ThriftField], rows: int) -> Edit:
     """Write the file-level row count over the old one, or put it where its id belongs."""
     if found := next((field for field in fields if field.field_id == _FILE_ROWS), None):
         return Edit(found.value, found.end, encode_integer(rows))

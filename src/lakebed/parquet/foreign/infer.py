@@ -14,7 +14,7 @@ from lakebed.core.schema.schema import Schema, walk
 from lakebed.core.schema.types import Field, List, Map, Primitive, Struct, Type
 from lakebed.parquet.footer.framing import find_meta
 from lakebed.parquet.foreign.sandbox import WorkerLimits, inspect_isolated
-from lakebed.parquet.inspect import Wanted
+from lakebed.parquet.inspect import StatisticsSpec
 from lakebed.parquet.schema.match import list_element, map_entry, walk_nodes
 from lakebed.parquet.schema.tree import Node, Physical, decode_schema, schema_prefix
 from lakebed.parquet.schema.types import describe, stored_type
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _LIMITS = WorkerLimits()
 # Something to compare with: what differs is not asked for here
 _ANY = Schema(fields=(Field(field_id=1, name="-", type=Primitive(name="boolean")),))
-_WANTED = Wanted(first=0, require_ids=False)
+_SPEC = StatisticsSpec(first=0, require_ids=False)
 _REMEMBERED = 256
 
 
@@ -50,7 +50,7 @@ class Discovery:
 
     def discover(self, items: Sequence[ForeignFile]) -> list[Discovered | LakebedError]:
         """One answer per file, in order."""
-        answers = inspect_isolated(items, _ANY, wanted=_WANTED, limits=self.limits)
+        answers = inspect_isolated(items, _ANY, spec=_SPEC, limits=self.limits)
         found: list[Discovered | LakebedError] = []
         for item, answer in zip(items, answers, strict=True):
             if isinstance(answer, LakebedError):

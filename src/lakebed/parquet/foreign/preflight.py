@@ -18,7 +18,7 @@ from lakebed.core.schema.types import Primitive
 from lakebed.parquet.footer.framing import read_tail
 from lakebed.parquet.foreign.partition_values import find_partition_path
 from lakebed.parquet.foreign.sandbox import ForeignFile, Inspector, WorkerLimits
-from lakebed.parquet.inspect import Inspection, Wanted
+from lakebed.parquet.inspect import Inspection, StatisticsSpec
 from lakebed.parquet.schema.problems import Problem
 
 if TYPE_CHECKING:
@@ -67,10 +67,10 @@ def check_files(  # noqa: PLR0913 - one keyword per choice
 ) -> list[FileVerdict]:
     """One verdict per path, in order. `adopt`: a file without any field ids is read by its column names. `verify` says how much is read."""
     resolve_transforms(schema, partition_by)  # a wrong request is refused before the first file is opened
-    wanted = Wanted(event_time=event_time, first=_EVERY_COLUMN, require_ids=not adopt)
+    spec = StatisticsSpec(event_time=event_time, first=_EVERY_COLUMN, require_ids=not adopt)
     judge = partial(_judge, storage, schema=schema, partition_by=partition_by, event_time=event_time)
     verdicts: list[FileVerdict] = []
-    with Inspector(schema, wanted=wanted, limits=limits, verify=verify) as inspector:
+    with Inspector(schema, spec=spec, limits=limits, verify=verify) as inspector:
         for path in paths:
             looked = _look(storage, path)
             verdicts.append(judge(looked, _inspect(storage, inspector, looked)) if isinstance(looked, _Looked) else looked)

@@ -13,7 +13,7 @@ from typing import IO, Any
 from lakebed.core.errors import LakebedError
 from lakebed.core.files import ColumnStatistics, Footer
 from lakebed.core.schema.schema import Schema
-from lakebed.parquet.inspect import Inspection, ParseLimits, Wanted
+from lakebed.parquet.inspect import Inspection, ParseLimits, StatisticsSpec
 from lakebed.parquet.schema.problems import Problem
 
 MAX_ANSWER = 16 << 20
@@ -32,7 +32,7 @@ class Job:
     """What one worker does with every tail it is given."""
 
     schema: Schema
-    wanted: Wanted
+    spec: StatisticsSpec
     parse: ParseLimits
     memory_bytes: int
     decodes_pages: bool = False
@@ -91,10 +91,10 @@ def write_frame(sink: IO[bytes], payload: bytes) -> None:
 
 
 def encode_job(job: Job) -> bytes:
-    wanted = asdict(job.wanted) | {"indexed": sorted(job.wanted.indexed), "always": sorted(job.wanted.always)}
+    spec = asdict(job.spec) | {"indexed": sorted(job.spec.indexed), "always": sorted(job.spec.always)}
     stored = {
         "schema": job.schema.to_json().decode(),
-        "wanted": wanted,
+        "spec": spec,
         "parse": asdict(job.parse),
         "memory_bytes": job.memory_bytes,
         "decodes_pages": job.decodes_pages,
@@ -104,10 +104,10 @@ def encode_job(job: Job) -> bytes:
 
 def decode_job(payload: bytes) -> Job:
     stored = json.loads(payload)
-    wanted = stored["wanted"]
+    spec = stored["spec"]
     return Job(
         schema=Schema.from_json(stored["schema"].encode()),
-        wanted=Wanted(**wanted | {"indexed": frozenset(wanted["indexed"]), "always": frozenset(wanted["always"])}),
+        spec=StatisticsSpec(**spec | {"indexed": frozenset(spec["indexed"]), "always": frozenset(spec["always"])}),
         parse=ParseLimits(**stored["parse"]),
         memory_bytes=stored["memory_bytes"],
         decodes_pages=stored["decodes_pages"],

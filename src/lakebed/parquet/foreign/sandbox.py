@@ -20,7 +20,7 @@ from lakebed.core.errors import FileChangedError, LakebedError, LimitExceededErr
 from lakebed.core.files import Verify
 from lakebed.parquet.footer.framing import MAX_FOOTER_BYTES, TRAILER_BYTES
 from lakebed.parquet.foreign import protocol
-from lakebed.parquet.inspect import DEFAULT, UNKNOWN_BYTES, Inspection, ParseLimits, Wanted
+from lakebed.parquet.inspect import DEFAULT, UNKNOWN_BYTES, Inspection, ParseLimits, StatisticsSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,13 +73,13 @@ _LIMITS = WorkerLimits()
 
 
 def inspect_isolated(
-    items: Sequence[ForeignFile], schema: Schema, *, wanted: Wanted = DEFAULT, limits: WorkerLimits = _LIMITS
+    items: Sequence[ForeignFile], schema: Schema, *, spec: StatisticsSpec = DEFAULT, limits: WorkerLimits = _LIMITS
 ) -> list[Inspection | LakebedError]:
     """One answer per file, in order; a file that kills, hangs or bloats the worker costs only its own answer.
 
     Raises UnavailableError when no worker can be started.
     """
-    with Inspector(schema, wanted=wanted, limits=limits) as inspector:
+    with Inspector(schema, spec=spec, limits=limits) as inspector:
         return [inspector.inspect(item) for item in items]
 
 
@@ -99,12 +99,12 @@ class _Outcome:
 class Inspector:
     """Keeps one worker alive and replaces it when a file has ended it; none is started before the first file."""
 
-    def __init__(self, schema: Schema, *, wanted: Wanted = DEFAULT, limits: WorkerLimits = _LIMITS, verify: Verify = Verify.FOOTER) -> None:
+    def __init__(
+        self, schema: Schema, *, spec: StatisticsSpec = DEFAULT, limits: WorkerLimits = _LIMITS, verify: Verify = Verify.FOOTER
+    ) -> None:
         self._decodes_pages = verify is Verify.PAGES
         self._memory_bytes = limits.page_memory_bytes if self._decodes_pages else limits.memory_bytes
-        job = protocol.Job(
-            schema=schema, wanted=wanted, parse=limits.parse, memory_bytes=self._memory_bytes, decodes_pages=self._decodes_pages
-        )
+        job = protocol.Job(schema=schema, spec=spec, parse=limits.parse, memory_bytes=self._memory_bytes, decodes_pages=self._decodes_pages)
         self._job, self._limits = protocol.encode_job(job), limits
         self._worker: _Worker | None = None
 

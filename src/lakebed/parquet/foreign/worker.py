@@ -77,7 +77,7 @@ def answer(tail: bytes, job: protocol.Job, *, file_bytes: int, file: _AskedFile 
 
 def _inspect(tail: bytes, job: protocol.Job, file_bytes: int) -> Inspection:
     pointers = list_pointers(find_meta(tail))
-    return inspect(tail, job.schema, wanted=job.wanted, limits=job.parse, file_bytes=file_bytes, pointers=pointers)
+    return inspect(tail, job.schema, spec=job.spec, limits=job.parse, file_bytes=file_bytes, pointers=pointers)
 
 
 def _refusal(tail: bytes, job: protocol.Job) -> protocol.Answer | None:

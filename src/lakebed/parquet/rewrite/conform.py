@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 
 from lakebed.core.errors import LakebedError, RewriteMismatchError, UnreadableFileError
 from lakebed.parquet.inspect import PYARROW_ERRORS
-from lakebed.parquet.rewrite.reader import PORTION_BYTES, Portion, RowSum
-from lakebed.parquet.rewrite.rewriter import write_portions
+from lakebed.parquet.rewrite.reader import BATCH_BYTES, RowBatch, RowSum
+from lakebed.parquet.rewrite.rewriter import write_batches
 from lakebed.parquet.rewrite.row_hash import sum_rows
 from lakebed.parquet.schema.calendar import find_old_rows, list_doubtful_int96
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from lakebed.parquet.capture import CapturedFile
-    from lakebed.parquet.rewrite.rewriter import Recipe
+    from lakebed.parquet.rewrite.rewriter import WriteOptions
     from lakebed.storage.protocol import Storage
 
 
@@ -33,13 +33,13 @@ class ForeignRows:
     constants: Mapping[str, Any]
 
 
-def rewrite_foreign(storage: Storage, rows: ForeignRows, recipe: Recipe) -> tuple[CapturedFile, ...]:
+def rewrite_foreign(storage: Storage, rows: ForeignRows, options: WriteOptions) -> tuple[CapturedFile, ...]:
     """Durable, captured files with the same rows and the constants beside them; columns are matched by name.
 
     Raises a typed error when a column has no place in the table or a value does not fit its type.
     """
     try:
-        done = write_portions(storage, _read(rows, recipe), recipe, whole=rows.size_bytes, cancelled=lambda: False)
+        done = write_batches(storage, _read(rows, options), options, whole=rows.size_bytes, cancelled=lambda: False)
     except LakebedError:
         raise
     except PYARROW_ERRORS as exc:
@@ -50,29 +50,29 @@ def rewrite_foreign(storage: Storage, rows: ForeignRows, recipe: Recipe) -> tupl
     return done.files
 
 
-def _read(rows: ForeignRows, recipe: Recipe) -> Iterator[Portion]:
+def _read(rows: ForeignRows, options: WriteOptions) -> Iterator[RowBatch]:
     # INT96 counts nanoseconds, and years beyond 2262 have none
     file = pq.ParquetFile(rows.opened, coerce_int96_timestamp_unit="us")
     count, raw = max(1, file.metadata.num_rows), max(1, sum(_size(file, n) for n in range(file.metadata.num_row_groups)))
-    names = _find_names(rows, [f.name for f in file.schema_arrow], recipe)
+    names = _find_names(rows, [f.name for f in file.schema_arrow], options)
     doubtful = list_doubtful_int96(file)
-    for batch in file.iter_batches(batch_size=max(1, PORTION_BYTES * count // raw), use_threads=False):
+    for batch in file.iter_batches(batch_size=max(1, BATCH_BYTES * count // raw), use_threads=False):
         for number in doubtful:
             if (old := find_old_rows(batch.schema.field(number).name, batch.column(number))) is not None:
                 raise UnreadableFileError(rows.path, reason=str(old))
-        table = _enrich(pa.Table.from_batches([batch]).rename_columns(names), rows.constants, recipe.shape.target)
-        fitted = recipe.shape.fit(table)
-        found = RowSum(rows=fitted.num_rows, hash=sum_rows(fitted, recipe.shape.field_ids))
-        yield Portion(fitted, rows.size_bytes * len(batch) // count, found)
+        table = _enrich(pa.Table.from_batches([batch]).rename_columns(names), rows.constants, options.target.arrow_schema)
+        fitted = options.target.fit(table)
+        found = RowSum(rows=fitted.num_rows, hash=sum_rows(fitted, options.target.field_ids))
+        yield RowBatch(fitted, rows.size_bytes * len(batch) // count, found)
 
 
 def _size(file: Any, number: int) -> int:
     return int(file.metadata.row_group(number).total_byte_size)
 
 
-def _find_names(rows: ForeignRows, found: list[str], recipe: Recipe) -> list[str]:
+def _find_names(rows: ForeignRows, found: list[str], options: WriteOptions) -> list[str]:
     """The table's name of each column of the file: a column without a place would be lost without a word."""
-    exact = {f.physical_name for f in recipe.shape.schema.fields}
+    exact = {f.physical_name for f in options.target.schema.fields}
     folded = {name.lower(): name for name in exact}
     names = [name if name in exact else folded.get(name.lower(), "") for name in found]
     if lost := [name for name, known in zip(found, names, strict=True) if not known]:

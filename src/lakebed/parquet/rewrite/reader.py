@@ -1,4 +1,4 @@
-"""The rows of files, read ahead in portions, and summed up on the way."""
+"""The rows of files, read ahead in batches, and summed up on the way."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from lakebed.parquet.rewrite.row_hash import MODULUS, add_column, sum_rows, tota
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from lakebed.parquet.rewrite.target import Shape
+    from lakebed.parquet.rewrite.target import TargetSchema
     from lakebed.storage.protocol import Storage
 
 WHOLE_BYTES = 16 << 20  # a larger file is read in batches
-PORTION_BYTES = 4 << 20
-_PORTION_FILES = 32
+BATCH_BYTES = 4 << 20
+_BATCH_FILES = 32
 _CHUNK_ROWS = 4096
 
 
@@ -50,19 +50,19 @@ class RowSum:
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class RowBatch:
     rows: pa.Table
     read_bytes: int  # how much of the old files it stands for
     found: RowSum = field(default_factory=RowSum)
     ends_file: bool = False
 
 
-def sum_file(storage: Storage, path: str, shape: Shape) -> RowSum:
+def sum_file(storage: Storage, path: str, target: TargetSchema) -> RowSum:
     """Rows and sum of a file in this shape, a column at a time."""
     with storage.open_input(path) as opened, _opened_natively(opened) as source:
         reader = pq.ParquetReader()
         reader.open(source, pre_buffer=False)  # reading ahead by other threads costs more than it saves
-        return sum((_sum_row_group(reader, n, shape) for n in range(reader.metadata.num_row_groups)), RowSum())
+        return sum((_sum_row_group(reader, n, target) for n in range(reader.metadata.num_row_groups)), RowSum())
 
 
 @contextmanager
@@ -77,22 +77,22 @@ def _opened_natively(opened: BinaryIO) -> Iterator[Any]:
         yield source
 
 
-def sum_files(storage: Storage, sources: Sequence[Source], shape: Shape) -> RowSum:
+def sum_files(storage: Storage, sources: Sequence[Source], target: TargetSchema) -> RowSum:
     """Rows and sum of files that anybody wrote."""
-    with Reader(storage, shape) as reader:
-        return sum((portion.found for portion in reader.read(sources)), RowSum())
+    with RowReader(storage, target) as reader:
+        return sum((batch.found for batch in reader.read(sources)), RowSum())
 
 
-class Reader:
-    """The rows of many files in their order, decoded up to `ahead` portions ahead of whoever takes them, by as many threads.
+class RowReader:
+    """The rows of many files in their order, decoded up to `ahead` batches ahead of whoever takes them, by as many threads.
 
     Bytes are read by the taker's thread: what is little but calls would make the threads wait for each other.
     """
 
     def __init__(
-        self, storage: Storage, shape: Shape, *, whole_bytes: int = WHOLE_BYTES, portion_bytes: int = PORTION_BYTES, ahead: int = 2
+        self, storage: Storage, target: TargetSchema, *, whole_bytes: int = WHOLE_BYTES, batch_bytes: int = BATCH_BYTES, ahead: int = 2
     ) -> None:
-        self._storage, self._shape, self._whole_bytes, self._portion_bytes, self._ahead = storage, shape, whole_bytes, portion_bytes, ahead
+        self._storage, self._target, self._whole_bytes, self._batch_bytes, self._ahead = storage, target, whole_bytes, batch_bytes, ahead
         self._pool = ThreadPoolExecutor(max(1, ahead), thread_name_prefix="lakebed-read")
 
     def __enter__(self) -> Self:
@@ -101,19 +101,19 @@ class Reader:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def read(self, sources: Sequence[Source]) -> Iterator[Portion]:
-        waiting: deque[Future[Portion]] = deque()
+    def read(self, sources: Sequence[Source]) -> Iterator[RowBatch]:
+        waiting: deque[Future[RowBatch]] = deque()
         for batch in self._batches(sources):
             if batch[0].size_bytes > self._whole_bytes:
                 while waiting:
                     yield waiting.popleft().result()
-                yield from _read_large(self._storage, batch[0], self._shape, self._portion_bytes)
+                yield from _read_large(self._storage, batch[0], self._target, self._batch_bytes)
                 continue
             contents = _read_bytes(self._storage, batch)
             if not self._ahead:
-                yield _decode_portion(batch, contents, self._shape)
+                yield _decode_batch(batch, contents, self._target)
                 continue
-            waiting.append(self._pool.submit(_decode_portion, batch, list(contents), self._shape))
+            waiting.append(self._pool.submit(_decode_batch, batch, list(contents), self._target))
             if len(waiting) > self._ahead:
                 yield waiting.popleft().result()
         while waiting:
@@ -124,7 +124,7 @@ class Reader:
         batch: list[Source] = []
         size = 0
         for source in sources:
-            if batch and (size + source.size_bytes > min(self._portion_bytes, self._whole_bytes) or len(batch) == _PORTION_FILES):
+            if batch and (size + source.size_bytes > min(self._batch_bytes, self._whole_bytes) or len(batch) == _BATCH_FILES):
                 yield batch
                 batch, size = [], 0
             batch.append(source)
@@ -133,12 +133,12 @@ class Reader:
             yield batch
 
 
-def _decode_portion(sources: Sequence[Source], contents: Iterable[bytes], shape: Shape) -> Portion:
+def _decode_batch(sources: Sequence[Source], contents: Iterable[bytes], target: TargetSchema) -> RowBatch:
     tables = [_decode(source, content) for source, content in zip(sources, contents, strict=True)]
-    rows = _join([shape.fit(table) for table in _join_alike(tables)])
+    rows = _join([target.fit(table) for table in _join_alike(tables)])
     if rows.num_rows < _CHUNK_ROWS * len(sources):
         rows = rows.combine_chunks()  # every step behind costs something per chunk
-    return Portion(rows, sum(source.size_bytes for source in sources), _sum(rows, shape))
+    return RowBatch(rows, sum(source.size_bytes for source in sources), _sum(rows, target))
 
 
 def _read_bytes(storage: Storage, sources: Sequence[Source]) -> Iterator[bytes]:
@@ -171,21 +171,21 @@ def _join(tables: Sequence[pa.Table]) -> pa.Table:
     return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
 
 
-def _read_large(storage: Storage, source: Source, shape: Shape, portion_bytes: int) -> Iterator[Portion]:
+def _read_large(storage: Storage, source: Source, target: TargetSchema, batch_bytes: int) -> Iterator[RowBatch]:
     _require_size(source, storage.stat(source.path).size_bytes)
     with storage.open_input(source.path) as opened:
         with _opening(source):
             file = pq.ParquetFile(opened)
-        yield from _read_batches(source, opened, file, shape, portion_bytes)
+        yield from _read_batches(source, opened, file, target, batch_bytes)
 
 
-def _read_batches(source: Source, opened: BinaryIO, file: pq.ParquetFile, shape: Shape, portion_bytes: int) -> Iterator[Portion]:
+def _read_batches(source: Source, opened: BinaryIO, file: pq.ParquetFile, target: TargetSchema, batch_bytes: int) -> Iterator[RowBatch]:
     with _decoding(source, opened):
         count = max(1, file.metadata.num_rows)
         raw = sum(file.metadata.row_group(n).total_byte_size for n in range(file.metadata.num_row_groups))
-        for batch in file.iter_batches(batch_size=max(1, portion_bytes * count // max(raw, 1)), use_threads=False):
-            rows = shape.fit(pa.Table.from_batches([batch]))
-            yield Portion(rows, source.size_bytes * len(batch) // count, _sum(rows, shape))
+        for batch in file.iter_batches(batch_size=max(1, batch_bytes * count // max(raw, 1)), use_threads=False):
+            rows = target.fit(pa.Table.from_batches([batch]))
+            yield RowBatch(rows, source.size_bytes * len(batch) // count, _sum(rows, target))
 
 
 def _require_size(source: Source, found: int) -> None:
@@ -222,14 +222,14 @@ def _locate(opened: Any, source: Source) -> Damage | None:
     return find_damage(opened, read_tail(read_range, source.size_bytes, path=source.path))
 
 
-def _sum(rows: pa.Table, shape: Shape) -> RowSum:
-    return RowSum(rows=rows.num_rows, hash=sum_rows(rows, shape.field_ids))
+def _sum(rows: pa.Table, target: TargetSchema) -> RowSum:
+    return RowSum(rows=rows.num_rows, hash=sum_rows(rows, target.field_ids))
 
 
-def _sum_row_group(reader: Any, number: int, shape: Shape) -> RowSum:
+def _sum_row_group(reader: Any, number: int, target: TargetSchema) -> RowSum:
     count = reader.metadata.row_group(number).num_rows
     rows = np.zeros(count, dtype=np.uint64)
-    for leaves, field_id in zip(shape.leaves, shape.field_ids, strict=True):
+    for leaves, field_id in zip(target.leaves, target.field_ids, strict=True):
         start = 0
         for chunk in reader.read_row_group(number, column_indices=list(leaves), use_threads=False).column(0).chunks:
             add_column(rows[start : start + len(chunk)], chunk, field_id)

@@ -1,7 +1,7 @@
 """Rewriting in this process: many files become few, read, written and read back at once, in memory that does not grow with them.
 
 What becomes few files is decoded and summed up by threads that read ahead, while the caller's thread encodes and writes. What
-becomes many is divided into shares, one for each where that comes out evenly; as many workers as there are lanes take one after the
+becomes many is divided into shards, one for each where that comes out evenly; as many workers as there are lanes take one after the
 other, and rows never change threads there. Either way a written file is synced by a thread that only waits for the disk, then hashed
 and read back by a worker.
 """
@@ -26,37 +26,37 @@ from lakebed.core.tables.compaction import count_outputs
 from lakebed.parquet.capture import CapturedFile, capture
 from lakebed.parquet.inspect import PYARROW_ERRORS
 from lakebed.parquet.rewrite.encoding import Packing, choose_packing
-from lakebed.parquet.rewrite.reader import PORTION_BYTES, WHOLE_BYTES, Portion, Reader, RowSum, Source, sum_file
+from lakebed.parquet.rewrite.reader import BATCH_BYTES, WHOLE_BYTES, RowBatch, RowReader, RowSum, Source, sum_file
 from lakebed.storage.errors import translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from lakebed.parquet.inspect import Wanted
-    from lakebed.parquet.rewrite.target import Shape
+    from lakebed.parquet.inspect import StatisticsSpec
+    from lakebed.parquet.rewrite.target import TargetSchema
     from lakebed.storage.protocol import Storage
 
 _Finishing: TypeAlias = "Future[tuple[Future[CapturedFile], Future[RowSum]]]"  # synced, then hashed and read back
 
 ROW_GROUP_BYTES = 16 << 20  # of rows in memory, shared by the lanes
 SORT_BYTES = 256 << 20
-_LANES = 2  # shares that are written at once
-_AHEAD = 2  # portions that are read while one is written, where there is one lane
+_LANES = 2  # shards that are written at once
+_AHEAD = 2  # batches that are read while one is written, where there is one lane
 _PROBE_ROWS = 100_000  # few rows pack worse than a whole row group: the number of files would be guessed too high
 _LANE_OUTPUTS = 2  # of a lane, at the least: with one, a wrong guess of its size would show
-_FINE_SOURCES = 8  # in one output, at the least: with fewer, shares of one output each would come out uneven
+_FINE_SOURCES = 8  # in one output, at the least: with fewer, shards of one output each would come out uneven
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class WriteOptions:
     """How rows become files: `new_path` names each, `sort_by` are physical names.
 
     Files of up to `sort_bytes` together are sorted as a whole, more in stretches of one output each. A file above `whole_bytes` is
     read in batches.
     """
 
-    shape: Shape
-    wanted: Wanted
+    target: TargetSchema
+    spec: StatisticsSpec
     new_path: Callable[[], str]
     partition_path: str = ""
     target_bytes: int
@@ -78,46 +78,46 @@ class Rewritten:
     after: RowSum
 
 
-def rewrite_files(storage: Storage, sources: Sequence[Source], recipe: Recipe, *, cancelled: Callable[[], bool]) -> Rewritten | None:
+def rewrite_files(storage: Storage, sources: Sequence[Source], options: WriteOptions, *, cancelled: Callable[[], bool]) -> Rewritten | None:
     """The rows of all sources in files of about the target's size. None when it was cancelled: what is written so far is the caller's."""
-    shares = _plan_shares(storage, sources, recipe)
+    shards = _plan_shards(storage, sources, options)
     stopped = threading.Event()
-    with _Crew(storage, workers=_LANES if len(shares) > 1 else 1) as crew:
+    with _RewritePool(storage, workers=_LANES if len(shards) > 1 else 1) as pool:
         try:
-            work = partial(_rewrite_share, storage, crew=crew, stops=lambda: stopped.is_set() or cancelled())
-            written = [work(shares[0], ahead=_AHEAD)] if len(shares) == 1 else crew.carry_out(work, shares)
+            work = partial(_rewrite_shard, storage, pool=pool, stops=lambda: stopped.is_set() or cancelled())
+            written = [work(shards[0], ahead=_AHEAD)] if len(shards) == 1 else pool.carry_out(work, shards)
             done = [one for one in written if one is not None]
-            return _add_up([one.result() for one in done]) if len(done) == len(shares) else None
+            return _add_up([one.result() for one in done]) if len(done) == len(shards) else None
         finally:
-            stopped.set()  # a share that failed takes the others along
+            stopped.set()  # a shard that failed takes the others along
 
 
-def write_portions(
-    storage: Storage, portions: Iterable[Portion], recipe: Recipe, *, whole: int, cancelled: Callable[[], bool]
+def write_batches(
+    storage: Storage, batches: Iterable[RowBatch], options: WriteOptions, *, whole: int, cancelled: Callable[[], bool]
 ) -> Rewritten | None:
     """The same for rows that somebody else reads; `whole` is how many bytes of old files they stand for in all."""
-    with _Crew(storage, workers=1) as crew:
-        written = _write_share(storage, portions, recipe, crew=crew, whole=whole, stops=cancelled)
+    with _RewritePool(storage, workers=1) as pool:
+        written = _write_shard(storage, batches, options, pool=pool, whole=whole, stops=cancelled)
         return None if written is None else written.result()
 
 
-def _rewrite_share(storage: Storage, share: _Share, *, crew: _Crew, ahead: int = 0, stops: Callable[[], bool]) -> _Written | None:
-    recipe, whole = share.recipe, sum(source.size_bytes for source in share.sources)
-    portion_bytes = min(PORTION_BYTES, max(1, recipe.target_bytes // 8))
-    with Reader(storage, recipe.shape, whole_bytes=recipe.whole_bytes, portion_bytes=portion_bytes, ahead=ahead) as reader:
-        return _write_share(storage, reader.read(share.sources), recipe, crew=crew, whole=whole, stops=stops)
+def _rewrite_shard(storage: Storage, shard: _Shard, *, pool: _RewritePool, ahead: int = 0, stops: Callable[[], bool]) -> _Written | None:
+    options, whole = shard.options, sum(source.size_bytes for source in shard.sources)
+    batch_bytes = min(BATCH_BYTES, max(1, options.target_bytes // 8))
+    with RowReader(storage, options.target, whole_bytes=options.whole_bytes, batch_bytes=batch_bytes, ahead=ahead) as reader:
+        return _write_shard(storage, reader.read(shard.sources), options, pool=pool, whole=whole, stops=stops)
 
 
-def _write_share(
-    storage: Storage, portions: Iterable[Portion], recipe: Recipe, *, crew: _Crew, whole: int, stops: Callable[[], bool]
+def _write_shard(
+    storage: Storage, batches: Iterable[RowBatch], options: WriteOptions, *, pool: _RewritePool, whole: int, stops: Callable[[], bool]
 ) -> _Written | None:
     before = RowSum()
-    with _Output(storage, recipe, whole, crew) as output:
-        for portion in _arrange(portions, recipe, whole):
+    with _Output(storage, options, whole, pool) as output:
+        for batch in _arrange(batches, options, whole):
             if stops():
                 return None
-            before += portion.found
-            output.add(portion)
+            before += batch.found
+            output.add(batch)
         return _Written(before, output.finish())
 
 
@@ -126,18 +126,18 @@ def _add_up(done: Sequence[Rewritten]) -> Rewritten:
     return Rewritten(files=files, before=sum((one.before for one in done), RowSum()), after=sum((one.after for one in done), RowSum()))
 
 
-# -- shares -----------------------------------------------------------------------------------
+# -- shards -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Share:
+class _Shard:
     sources: Sequence[Source]
-    recipe: Recipe
+    options: WriteOptions
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A share whose files are written, but not all finished."""
+    """A shard whose files are written, but not all finished."""
 
     before: RowSum
     files: Sequence[_Finishing]
@@ -148,37 +148,37 @@ class _Written:
         return Rewritten(files=files, before=self.before, after=sum((own.result() for _, own in found), RowSum()))
 
 
-def _plan_shares(storage: Storage, sources: Sequence[Source], recipe: Recipe) -> list[_Share]:
+def _plan_shards(storage: Storage, sources: Sequence[Source], options: WriteOptions) -> list[_Shard]:
     """The first rows tell how to store them all, and whether they become files enough for more than one lane."""
     whole, least = sum(source.size_bytes for source in sources), _LANES * _LANE_OUTPUTS
-    if whole < least * recipe.target_bytes or (recipe.sort_by and whole <= recipe.sort_bytes):
-        return [_Share(sources, recipe)]
-    with Reader(storage, recipe.shape, whole_bytes=recipe.whole_bytes, ahead=0) as reader:
+    if whole < least * options.target_bytes or (options.sort_by and whole <= options.sort_bytes):
+        return [_Shard(sources, options)]
+    with RowReader(storage, options.target, whole_bytes=options.whole_bytes, ahead=0) as reader:
         first = next(iter(reader.read(sources)))
-    packing = choose_packing(first.rows, recipe.compression, sample_rows=_PROBE_ROWS)
+    packing = choose_packing(first.rows, options.compression, sample_rows=_PROBE_ROWS)
     expected = packing.row_bytes * first.rows.num_rows * whole / max(1, first.read_bytes)
-    outputs = count_outputs(expected, target_bytes=recipe.target_bytes)
+    outputs = count_outputs(expected, target_bytes=options.target_bytes)
     if outputs < least:
-        return [_Share(sources, replace(recipe, packing=packing))]
+        return [_Shard(sources, replace(options, packing=packing))]
     is_fine = max(source.size_bytes for source in sources) * outputs * _FINE_SOURCES <= whole
     count = outputs if is_fine else _LANES
-    lane = replace(recipe, packing=packing, row_group_bytes=recipe.row_group_bytes // _LANES)
+    lane = replace(options, packing=packing, row_group_bytes=options.row_group_bytes // _LANES)
     return _divide(sources, [replace(lane, planned=(outputs + n) // count) for n in range(count)])
 
 
-def _divide(sources: Sequence[Source], recipes: Sequence[Recipe]) -> list[_Share]:
-    """Neighbours stay together; a share is as large as the files that it becomes are many."""
+def _divide(sources: Sequence[Source], options_of_shards: Sequence[WriteOptions]) -> list[_Shard]:
+    """Neighbours stay together; a shard is as large as the files that it becomes are many."""
     whole, seen = max(1, sum(source.size_bytes for source in sources)), 0
-    files = list(accumulate(recipe.planned for recipe in recipes))
-    shares: list[list[Source]] = [[] for _ in recipes]
+    files = list(accumulate(options.planned for options in options_of_shards))
+    shards: list[list[Source]] = [[] for _ in options_of_shards]
     for source in sources:
-        shares[bisect_right(files, seen * files[-1] // whole)].append(source)
+        shards[bisect_right(files, seen * files[-1] // whole)].append(source)
         seen += source.size_bytes
-    return [_Share(own, recipe) for own, recipe in zip(shares, recipes, strict=True)]
+    return [_Shard(own, options) for own, options in zip(shards, options_of_shards, strict=True)]
 
 
-class _Crew:
-    """Few threads that write shares and finish files, in the order of their coming; and one that waits for the disk."""
+class _RewritePool:
+    """Few threads that write shards and finish files, in the order of their coming; and one that waits for the disk."""
 
     def __init__(self, storage: Storage, *, workers: int) -> None:
         self._storage, self._count = storage, workers
@@ -192,56 +192,56 @@ class _Crew:
         self._syncing.shutdown(cancel_futures=True)
         self._workers.shutdown(cancel_futures=True)
 
-    def carry_out(self, work: Callable[[_Share], _Written | None], shares: Sequence[_Share]) -> list[_Written | None]:
-        """Never more shares than workers at once: files are finished in between, while their bytes are in the cache."""
-        written: list[_Written | None] = [None] * len(shares)
-        numbers, running = iter(range(len(shares))), dict[Future[_Written | None], int]()
+    def carry_out(self, work: Callable[[_Shard], _Written | None], shards: Sequence[_Shard]) -> list[_Written | None]:
+        """Never more shards than workers at once: files are finished in between, while their bytes are in the cache."""
+        written: list[_Written | None] = [None] * len(shards)
+        numbers, running = iter(range(len(shards))), dict[Future[_Written | None], int]()
         while True:
-            running |= {self._workers.submit(work, shares[number]): number for number in islice(numbers, self._count - len(running))}
+            running |= {self._workers.submit(work, shards[number]): number for number in islice(numbers, self._count - len(running))}
             if not running:
                 return written
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 written[running.pop(future)] = future.result()
 
-    def finish(self, path: str, recipe: Recipe) -> _Finishing:
-        return self._syncing.submit(self._sync, path, recipe)
+    def finish(self, path: str, options: WriteOptions) -> _Finishing:
+        return self._syncing.submit(self._sync, path, options)
 
-    def _sync(self, path: str, recipe: Recipe) -> tuple[Future[CapturedFile], Future[RowSum]]:
+    def _sync(self, path: str, options: WriteOptions) -> tuple[Future[CapturedFile], Future[RowSum]]:
         self._storage.sync(path)
-        look = partial(capture, wanted=recipe.wanted, partition_path=recipe.partition_path)
-        summed = self._workers.submit(sum_file, self._storage, path, recipe.shape)
-        return self._workers.submit(look, self._storage, path, recipe.shape.schema), summed
+        look = partial(capture, spec=options.spec, partition_path=options.partition_path)
+        summed = self._workers.submit(sum_file, self._storage, path, options.target)
+        return self._workers.submit(look, self._storage, path, options.target.schema), summed
 
 
 # -- order ------------------------------------------------------------------------------------
 
 
-def _arrange(portions: Iterable[Portion], recipe: Recipe, whole: int) -> Iterator[Portion]:
+def _arrange(batches: Iterable[RowBatch], options: WriteOptions, whole: int) -> Iterator[RowBatch]:
     """As they come, or sorted by what the table is sorted by: as a whole, or in stretches of about one file."""
-    if not recipe.sort_by:
-        yield from portions
+    if not options.sort_by:
+        yield from batches
         return
-    stretch = whole if whole <= recipe.sort_bytes else recipe.target_bytes
-    waiting: list[Portion] = []
-    for portion in portions:
-        waiting.append(portion)
+    stretch = whole if whole <= options.sort_bytes else options.target_bytes
+    waiting: list[RowBatch] = []
+    for batch in batches:
+        waiting.append(batch)
         if sum(p.read_bytes for p in waiting) >= stretch:
-            yield from _sorted(waiting, recipe.sort_by)
+            yield from _sorted(waiting, options.sort_by)
             waiting = []
     if waiting:
-        yield from _sorted(waiting, recipe.sort_by)
+        yield from _sorted(waiting, options.sort_by)
 
 
-def _sorted(portions: Sequence[Portion], sort_by: Sequence[str]) -> Iterator[Portion]:
-    rows = pa.concat_tables([portion.rows for portion in portions]).combine_chunks()
+def _sorted(batches: Sequence[RowBatch], sort_by: Sequence[str]) -> Iterator[RowBatch]:
+    rows = pa.concat_tables([batch.rows for batch in batches]).combine_chunks()
     keys = _sort_keys(rows, sort_by)
     order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
-    read_bytes, found = sum(p.read_bytes for p in portions), sum((p.found for p in portions), RowSum())
-    step = max(1, rows.num_rows * PORTION_BYTES // max(rows.nbytes, 1))
+    read_bytes, found = sum(p.read_bytes for p in batches), sum((p.found for p in batches), RowSum())
+    step = max(1, rows.num_rows * BATCH_BYTES // max(rows.nbytes, 1))
     for start in range(0, rows.num_rows, step):
         part = rows.take(order.slice(start, step))
         is_last = start + step >= rows.num_rows
-        yield Portion(part, read_bytes * part.num_rows // rows.num_rows, found if is_last else RowSum(), ends_file=is_last)
+        yield RowBatch(part, read_bytes * part.num_rows // rows.num_rows, found if is_last else RowSum(), ends_file=is_last)
 
 
 def _sort_keys(rows: pa.Table, sort_by: Sequence[str]) -> pa.Table:
@@ -262,9 +262,9 @@ def _sort_keys(rows: pa.Table, sort_by: Sequence[str]) -> pa.Table:
 class _Output:
     """Rows into files, the next one opened when a file has its share of what all files are going to have together."""
 
-    def __init__(self, storage: Storage, recipe: Recipe, whole: int, crew: _Crew) -> None:
-        self._storage, self._recipe, self._whole, self._crew, self._packing = storage, recipe, whole, crew, recipe.packing
-        self._row_group_bytes = min(recipe.row_group_bytes, max(1, recipe.target_bytes // 4))
+    def __init__(self, storage: Storage, options: WriteOptions, whole: int, pool: _RewritePool) -> None:
+        self._storage, self._options, self._whole, self._pool, self._packing = storage, options, whole, pool, options.packing
+        self._row_group_bytes = min(options.row_group_bytes, max(1, options.target_bytes // 4))
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = self._taken = self._closed_bytes = 0
         self._file: _OpenFile | None = None
@@ -277,13 +277,13 @@ class _Output:
         if self._file is not None:
             self._file.abandon()
 
-    def add(self, portion: Portion) -> None:
-        self._waiting.append(portion.rows)
-        self._waiting_bytes += portion.rows.nbytes
-        self._taken += portion.read_bytes
-        if self._waiting_bytes >= self._row_group_bytes or portion.ends_file:
+    def add(self, batch: RowBatch) -> None:
+        self._waiting.append(batch.rows)
+        self._waiting_bytes += batch.rows.nbytes
+        self._taken += batch.read_bytes
+        if self._waiting_bytes >= self._row_group_bytes or batch.ends_file:
             self._write()
-            if portion.ends_file or self._has_its_share():
+            if batch.ends_file or self._has_its_share():
                 self._close()
 
     def finish(self) -> Sequence[_Finishing]:
@@ -297,9 +297,9 @@ class _Output:
         if rows is None or not rows.num_rows:
             return
         if self._packing is None:
-            self._packing = choose_packing(rows, self._recipe.compression)
+            self._packing = choose_packing(rows, self._options.compression)
         if self._file is None:
-            self._file = _OpenFile(self._storage, self._recipe, self._packing)
+            self._file = _OpenFile(self._storage, self._options, self._packing)
         self._file.write(rows)
 
     def _has_its_share(self) -> bool:
@@ -308,7 +308,7 @@ class _Output:
             return False
         written = self._closed_bytes + self._file.size_bytes
         expected = written * max(1.0, self._whole / max(self._taken, 1))
-        left = count_outputs(expected, target_bytes=self._recipe.target_bytes, planned=self._recipe.planned) - len(self._finished)
+        left = count_outputs(expected, target_bytes=self._options.target_bytes, planned=self._options.planned) - len(self._finished)
         share = (expected - self._closed_bytes) / max(left, 1)
         return left > 1 and self._file.size_bytes + self._file.last_bytes / 2 >= share
 
@@ -318,18 +318,18 @@ class _Output:
         path = self._file.close()
         self._closed_bytes += self._file.size_bytes
         self._file = None
-        self._finished.append(self._crew.finish(path, self._recipe))
+        self._finished.append(self._pool.finish(path, self._options))
 
 
 class _OpenFile:
-    def __init__(self, storage: Storage, recipe: Recipe, packing: Packing) -> None:
-        self._storage, self._path = storage, recipe.new_path()
+    def __init__(self, storage: Storage, options: WriteOptions, packing: Packing) -> None:
+        self._storage, self._path = storage, options.new_path()
         self._is_local = storage.paths.warehouse.is_local
         with translated(self._path, doing="write"):
             if self._is_local:
                 Path(self._path).parent.mkdir(parents=True, exist_ok=True)
             self._sink = pa.OSFile(self._path, "wb") if self._is_local else pa.BufferOutputStream()
-            self._writer = pq.ParquetWriter(self._sink, recipe.shape.target, write_page_index=True, **packing.writer_options())
+            self._writer = pq.ParquetWriter(self._sink, options.target.arrow_schema, write_page_index=True, **packing.writer_options())
         self.size_bytes = self.last_bytes = 0
 
     def write(self, rows: pa.Table) -> None:

@@ -16,28 +16,28 @@ _ID = b"PARQUET:field_id"
 
 
 @dataclass(slots=True)
-class Shape:
+class TargetSchema:
     """The columns of one version of a table, under physical names and with ids."""
 
     schema: Schema
-    target: pa.Schema = field(init=False)
+    arrow_schema: pa.Schema = field(init=False)
     field_ids: tuple[int, ...] = field(init=False)
     leaves: tuple[range, ...] = field(init=False)  # per column, which leaves of a file in this shape are its own
     _last: tuple[pa.Schema, tuple[int | None, ...]] | None = None
 
     def __post_init__(self) -> None:
-        self.target = to_arrow_nullable(self.schema)
+        self.arrow_schema = to_arrow_nullable(self.schema)
         self.field_ids = tuple(f.field_id for f in self.schema.fields)
-        counts = [_count_leaves(f.type) for f in self.target]
+        counts = [_count_leaves(f.type) for f in self.arrow_schema]
         self.leaves = tuple(range(sum(counts[:n]), sum(counts[: n + 1])) for n in range(len(counts)))
 
     def fit(self, table: pa.Table) -> pa.Table:
         """The same rows in this shape; a column that the file lacks is NULL."""
         columns = [
             pa.nulls(table.num_rows, wanted.type) if place is None else _fit(table.column(place), wanted.type)
-            for wanted, place in zip(self.target, self._places(table.schema), strict=True)
+            for wanted, place in zip(self.arrow_schema, self._places(table.schema), strict=True)
         ]
-        return pa.Table.from_arrays(columns, schema=self.target)
+        return pa.Table.from_arrays(columns, schema=self.arrow_schema)
 
     def _places(self, found: pa.Schema) -> tuple[int | None, ...]:
         """Where the file has each column: by id where it has ids, else by physical name. Files of one table mostly agree."""

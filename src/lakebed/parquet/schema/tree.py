@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from lakebed.parquet.footer.thrift import BINARY, BYTE, I16, I32, I64, MAX_DEPTH, STRUCT, TRUE, Reader, corrupt, refuse_truncated
+from lakebed.parquet.footer.thrift import BINARY, BYTE, I16, I32, I64, MAX_DEPTH, STRUCT, TRUE, ThriftReader, corrupt, refuse_truncated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +95,7 @@ def decode_schema(meta: bytes) -> Node:
 @refuse_truncated
 def schema_prefix(meta: bytes) -> bytes:
     """The bytes up to the end of the column tree: files that share them have the same columns."""
-    reader = Reader(meta)
+    reader = ThriftReader(meta)
     for field_id, kind, _ in reader.fields():
         reader.skip(kind)
         if field_id == _SCHEMA:
@@ -105,7 +105,7 @@ def schema_prefix(meta: bytes) -> bytes:
 
 @refuse_truncated
 def _elements(meta: bytes) -> list[_Values]:
-    reader = Reader(meta)
+    reader = ThriftReader(meta)
     for field_id, kind, _ in reader.fields():
         if field_id == _SCHEMA:
             return [_struct(reader) for _ in reader.structs(kind)]
@@ -113,7 +113,7 @@ def _elements(meta: bytes) -> list[_Values]:
     raise corrupt("it has no schema")
 
 
-def _struct(reader: Reader) -> _Values:
+def _struct(reader: ThriftReader) -> _Values:
     """The scalars and structs of one struct by field id. Calls itself only as deep as the reader allows."""
     values: _Values = {}
     for field_id, kind, _ in reader.fields():
@@ -121,7 +121,7 @@ def _struct(reader: Reader) -> _Values:
     return values
 
 
-def _value(reader: Reader, kind: int) -> object:
+def _value(reader: ThriftReader, kind: int) -> object:
     if kind == STRUCT:
         if reader.depth >= MAX_DEPTH:
             raise corrupt(f"it is nested deeper than {MAX_DEPTH} levels")

@@ -33,7 +33,7 @@ from lakebed.pipeline.spark.shipping import ship
 from lakebed.pipeline.write.staging import Staging, staging
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.partitions.retire import DEFAULT_GRACE_US
-from lakebed.staging.register import wanted_of
+from lakebed.staging.register import statistics_spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from lakebed.core.names import TableName
     from lakebed.core.schema.schema import Schema
     from lakebed.core.times import TimeRange
-    from lakebed.parquet.inspect import Wanted
+    from lakebed.parquet.inspect import StatisticsSpec
     from lakebed.pipeline.context import Context
     from lakebed.registry.partitions.publish import Published
     from lakebed.registry.tables.lake_tables import LakeTable
@@ -258,8 +258,8 @@ def _take(
         _delete(storage, leftovers)
         for file in files if ids else ():  # one after the other: little but short calls, which threads would only wait for
             give_ids(storage, file.path, ids)
-    wanted = replace(wanted_of(table), always=_sources(table.schema, key))
-    examine = partial(_capture, storage, table, wanted, key)
+    spec = replace(statistics_spec_of(table), always=_sources(table.schema, key))
+    examine = partial(_capture, storage, table, spec, key)
     with work.stage("capture"):
         captured = _examine_and_sync(storage, work.directory, files, examine)
     _delete(storage, [file.path for file, found in zip(files, captured, strict=True) if found is None])
@@ -315,9 +315,9 @@ def _delete(storage: Storage, paths: Sequence[str]) -> None:
         raise StorageUnavailableError(message)
 
 
-def _capture(storage: Storage, table: LakeTable, wanted: Wanted, key: KeyPlan, path: str) -> CapturedFile | None:
+def _capture(storage: Storage, table: LakeTable, spec: StatisticsSpec, key: KeyPlan, path: str) -> CapturedFile | None:
     partition_path = key.partition_path(path.split("/")[-2]) if key.transforms else ""
-    found = capture_written(storage, path, table.schema, wanted=wanted, partition_path=partition_path)
+    found = capture_written(storage, path, table.schema, spec=spec, partition_path=partition_path)
     if found is not None:
         require_times(str(table.name), table.schema, found.file.columns)
         if found.file.footer is not None and is_in_old_calendar(found.file.footer.tail):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from lakebed.compaction import Order
+    from lakebed.compaction import RewriteRequest
     from lakebed.parquet.capture import CapturedFile
     from lakebed.pipeline.context import Context
     from lakebed.registry.tables.lake_tables import LakeTable
@@ -38,10 +38,10 @@ class SparkEngine:
     context: Context
     name: str = "spark"
 
-    def rewrite(self, order: Order, *, cancelled: Callable[[], bool]) -> Rewriting | None:
+    def rewrite(self, request: RewriteRequest, *, cancelled: Callable[[], bool]) -> Rewriting | None:
         if cancelled():
             return None
-        run, work = order.run, Staging(order.run.table, order.operation, order.directory)
+        run, work = request.run, Staging(request.run.table, request.operation, request.directory)
         paths = [file.path for file in run.rewriting]
         if run.combines:
             combined = combine_partials(self.context, run.table, frame_of(self.context, run.table.schema, paths))
