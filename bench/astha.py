@@ -40,7 +40,7 @@ from lakebed.core.schema import bounds
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.registry.files.operations import Operation
-from lakebed.registry.journal.changes import read_ends
+from lakebed.registry.journal.changes import last_journal_numbers
 from lakebed.registry.open import open_registry
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.registry import Registry
@@ -101,7 +101,7 @@ class Counter:
 
     def on_refresh(self, table_id: int) -> int:
         self.refreshes += 1
-        return read_ends(self.registry)[table_id]
+        return last_journal_numbers(self.registry)[table_id]
 
     def get_subscribed_tables(self) -> frozenset[RegistryTable]:
         return COMPONENT_SUBSCRIPTIONS[self.component]
@@ -230,7 +230,7 @@ def flood(url: str, kind: str, scale: Scale) -> Figures:
         transactions = scale.changes[kind] // (scale.files + 2) // scale.writers + 1
         with running(registry, purge_every_s=1e9) as (astha, counters):
             assert astha.drain(60)
-            start = read_ends(registry)
+            start = last_journal_numbers(registry)
             memory = Memory()
             seconds = write_flood(url, scale, transactions)
             behind = astha.status().of(Component.METADATA_ORCHESTRATOR).behind
@@ -239,7 +239,7 @@ def flood(url: str, kind: str, scale: Scale) -> Figures:
             drained = time.perf_counter() - began
             memory.stop()  # before the journal is counted: that fills a page cache
             live = judge(registry, counters, start)
-        changes = sum(end - start[table_id] for table_id, end in read_ends(registry).items())
+        changes = sum(end - start[table_id] for table_id, end in last_journal_numbers(registry).items())
         ingest = changes / seconds
         yield {
             "work": "flood, live", "database": kind, "changes": changes, "writers": scale.writers, "tables": len(tables),

@@ -34,7 +34,7 @@ from lakebed.core.names import TableName
 from lakebed.core.partitions import NewPartition
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
-from lakebed.core.tables.snapshots import Wishes
+from lakebed.core.tables.snapshots import SnapshotRequests
 from lakebed.iceberg.catalog import LakeCatalog, open_catalog
 from lakebed.iceberg.commit.committer import Committer
 from lakebed.iceberg.locations import to_uri
@@ -43,7 +43,7 @@ from lakebed.parquet.footer.framing import read_tail
 from lakebed.parquet.schema.arrow import to_arrow
 from lakebed.registry.files.operations import Operation
 from lakebed.registry.partitions.publish import publish_partition
-from lakebed.registry.snapshots.requests import change_wishes
+from lakebed.registry.snapshots.requests import change_requests
 from lakebed.registry.tables.groups import seal_table
 from lakebed.registry.tables.lake_tables import LakeTable, TableSpec, create_table
 from machine import read_facts
@@ -122,7 +122,7 @@ class Bench:
 
     def expire(self, keep: int) -> float:
         _, kept = self.committer.find_version(NAME)
-        change_wishes(self.lake.registry, self.table.table_id, lambda _: Wishes(expire=kept[:-keep]))
+        change_requests(self.lake.registry, self.table.table_id, lambda _: SnapshotRequests(expire=kept[:-keep]))
         return timed(lambda: self.committer.advance(self.table.table_id))
 
     def tell(self, metric: str, value: float, unit: str, **facts: object) -> None:

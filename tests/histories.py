@@ -24,7 +24,7 @@ from lakebed.core.partitions import SMALL_FILE_BYTES, NewPartition
 from lakebed.core.times import TimeRange
 from lakebed.registry.files.deletion_queue import claim_expired, finalize_deleted, release_failed
 from lakebed.registry.files.operations import Operation
-from lakebed.registry.journal.changes import read_ends
+from lakebed.registry.journal.changes import last_journal_numbers
 from lakebed.registry.journal.leases import end_reading, hold_for_reading
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.snapshots.history import NewSnapshot, add_snapshot, expire_snapshots
@@ -286,7 +286,7 @@ class History:
 
     def note(self) -> None:
         """Remember what is live from the first number of the last transaction on to the one that each journal has reached."""
-        ends = read_ends(self.registry)
+        ends = last_journal_numbers(self.registry)
         for table in self.tables:
             if (reached := ends[table.table_id]) > table.last_seq:
                 visible = frozenset(f.file_id for f in table.visible())

@@ -15,7 +15,7 @@ from lakebed.core.times import to_micros
 from lakebed.lake import Lake, connect
 from lakebed.registry.backends.protocol import CommitUnknownError
 from lakebed.registry.files.range_index import bins_of_columns
-from lakebed.registry.journal.changes import read_changes, read_ends
+from lakebed.registry.journal.changes import last_journal_numbers, read_changes
 from lakebed.registry.journal.notifications import SWEEP_S, open_hints
 from lakebed.registry.tables.counters import recount
 from lakebed.registry.tables.lake_tables import read_indexed
@@ -318,7 +318,7 @@ class Follower:
     def poll(self) -> list[Event[Row]]:
         """What is there now."""
         found: list[Event[Row]] = []
-        for table_id, last in read_ends(self._registry).items():
+        for table_id, last in last_journal_numbers(self._registry).items():
             while (after := self.positions.get(table_id, 0)) < last:
                 changes = read_changes(self._registry, table_id, after=after)
                 if not changes:

@@ -17,8 +17,8 @@ from lakebed.astha.journal_pages import JournalPages
 from lakebed.astha.options import AsthaOptions
 from lakebed.astha.retry import RetryPolicy
 from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, Component
-from lakebed.registry.journal.changes import read_changes, read_ends
-from lakebed.registry.journal.cursors import read_standing, save_progress
+from lakebed.registry.journal.changes import last_journal_numbers, read_changes
+from lakebed.registry.journal.cursors import read_lane_states, save_progress
 from lakebed.registry.journal.leases import acquire_lease
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Recorder:
     def on_refresh(self, table_id: int) -> int:
         self.calls.append((table_id, 0))
         self.before_refresh(table_id)
-        mark = read_ends(self.registry)[table_id]
+        mark = last_journal_numbers(self.registry)[table_id]
         self.refreshes.append((table_id, mark))
         return mark
 
@@ -195,7 +195,7 @@ class Stepper:
         self.options = options or AsthaOptions()
         self.pages = CountedPages(registry, page_events=self.options.page_events, tables=self.options.cached_tables)
         self.delivery = Delivery(EventRouter(components), self.pages, options=self.options, time=self.time)
-        self.delivery.open(read_standing(registry))
+        self.delivery.open(read_lane_states(registry))
         self.lease = acquire_lease(registry, "astha", owner=f"stepper-{secrets.token_hex(4)}", ttl_us=0)
 
     def take(self, component: Component) -> Job | None:
@@ -204,7 +204,7 @@ class Stepper:
 
     def settle(self) -> None:
         """Everything that may be called now is called."""
-        self.delivery.see(read_ends(self.registry))
+        self.delivery.see(last_journal_numbers(self.registry))
         while jobs := [job for c in self.delivery.subscribers if (job := self.take(c)) is not None]:
             for job in jobs:
                 self.delivery.carry_out(job)

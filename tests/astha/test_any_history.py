@@ -14,7 +14,7 @@ from builders import fake_file, fresh_name, make_table, publish, seal_pending, w
 from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, ChangeKind, Component
 from lakebed.core.rows import TableFiles, list_columns
 from lakebed.registry.codec import decode_row
-from lakebed.registry.journal.changes import read_changes, read_ends
+from lakebed.registry.journal.changes import last_journal_numbers, read_changes
 from retiring import retire_by_ids
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Mirror:
 
     def on_refresh(self, table_id: int) -> int:
         with self.registry.read() as reader:
-            mark = read_ends(reader)[table_id]
+            mark = last_journal_numbers(reader)[table_id]
             if table_id == self.table_id:
                 self._fail()
                 columns = ", ".join(list_columns(TableFiles))

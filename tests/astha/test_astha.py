@@ -32,7 +32,7 @@ from lakebed.astha.circuit_breaker import BreakerState
 from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, Component, RegistryTable
 from lakebed.core.names import TableName
 from lakebed.core.rows import TableFiles
-from lakebed.registry.journal.changes import read_changes, read_ends
+from lakebed.registry.journal.changes import last_journal_numbers, read_changes
 from lakebed.registry.journal.cursors import list_dead_letters, read_cursors
 from lakebed.registry.tables.lake_tables import require_table
 
@@ -63,7 +63,7 @@ def test_a_commit_is_pushed_to_everyone_who_subscribed(registry: Registry, table
     components = recorders(registry)
     with running(registry, components) as astha:
         assert astha.drain(PATIENCE_S)
-        mark = read_ends(registry)[1]
+        mark = last_journal_numbers(registry)[1]
         publish(registry, table, *[fake_file(n) for n in range(10)])
         seal_pending(registry)
         assert astha.drain(PATIENCE_S)
@@ -72,7 +72,7 @@ def test_a_commit_is_pushed_to_everyone_who_subscribed(registry: Registry, table
             assert recorder.sequences() == expected(registry, component, 1, after=mark)
         assert astha.status().of(COMPACTOR).delivered == len(components[COMPACTOR].seen)
         assert astha.status().of(COMPACTOR).behind == 0
-    assert {c.seq for c in read_cursors(registry).values()} == {read_ends(registry)[1]}
+    assert {c.seq for c in read_cursors(registry).values()} == {last_journal_numbers(registry)[1]}
 
 
 @pytest.mark.usefixtures("table")
@@ -106,7 +106,7 @@ def test_a_component_may_write_to_the_registry_and_drain_waits_for_what_follows(
 
         assert count(registry, "table_files", "added_group IS NULL") == 0
         assert components[SNAPSHOTTER].sequences() == expected(registry, SNAPSHOTTER, 1)[-len(components[SNAPSHOTTER].seen) :]
-        assert components[SNAPSHOTTER].sequences()[-1] <= read_ends(registry)[1]
+        assert components[SNAPSHOTTER].sequences()[-1] <= last_journal_numbers(registry)[1]
 
 
 def test_sixteen_writers_are_delivered_completely_and_in_order(registry: Registry, another: Callable[[], Registry]) -> None:
@@ -120,7 +120,7 @@ def test_sixteen_writers_are_delivered_completely_and_in_order(registry: Registr
 
     with running(registry, components, page_events=7, turn_s=0.001) as astha:
         assert astha.drain(PATIENCE_S)
-        marks = read_ends(registry)
+        marks = last_journal_numbers(registry)
         writers = [threading.Thread(target=write, args=(n,)) for n in range(16)]
         for writer in writers:
             writer.start()
@@ -161,7 +161,7 @@ def test_a_slow_component_holds_up_no_other(registry: Registry, table: LakeTable
     with running(registry, components) as astha:
         assert astha.drain(PATIENCE_S)
         components[COMPACTOR].before_event = gate
-        mark = read_ends(registry)[1]
+        mark = last_journal_numbers(registry)[1]
         for one in (table, *others):
             publish(registry, one, fake_file(one.table_id))
         for component in (UPDATER, SNAPSHOTTER, ORCHESTRATOR):
@@ -185,7 +185,7 @@ def test_a_hung_handler_is_fenced_out_and_the_table_goes_on(registry: Registry, 
         publish(registry, table, fake_file(2))
         assert astha.drain(PATIENCE_S)
         position = astha._incarnation.delivery.lanes[UPDATER][1].position if astha._incarnation else 0
-        assert position == read_ends(registry)[1]
+        assert position == last_journal_numbers(registry)[1]
 
         gate.opened.set()
         await_that(lambda: astha.status().of(UPDATER).late_answers == 1, "the late answer")
@@ -205,7 +205,7 @@ def test_a_table_that_hangs_beside_others_delays_none_of_them(registry: Registry
 
     with running(registry, components, consume_timeout_s=1.0) as astha:
         assert astha.drain(PATIENCE_S)
-        marks, refreshed = read_ends(registry), len(components[UPDATER].refreshes)
+        marks, refreshed = last_journal_numbers(registry), len(components[UPDATER].refreshes)
         components[UPDATER].before_event = components[UPDATER].before_refresh = hang
         publish(registry, slow, fake_file(1))
         await_that(lambda: astha.status().of(UPDATER).silences == 1, "the silence")
@@ -258,14 +258,14 @@ def test_an_ill_component_is_found_by_its_health_and_left_alone_until_it_is_well
 
         assert astha.drain(PATIENCE_S)
         assert astha.status().of(UPDATER).breaker is BreakerState.CLOSED
-        assert components[UPDATER].refreshes[-1] == (1, read_ends(registry)[1])
+        assert components[UPDATER].refreshes[-1] == (1, last_journal_numbers(registry)[1])
 
 
 def test_a_component_that_dies_in_its_handler_is_called_again(registry: Registry, table: LakeTable) -> None:
     components = recorders(registry, UPDATER)
     with running(registry, components) as astha:
         assert astha.drain(PATIENCE_S)
-        mark = read_ends(registry)[1]
+        mark = last_journal_numbers(registry)[1]
         components[UPDATER].before_event = fail_times(2, SystemExit(3))
         publish(registry, table, fake_file(1))
 

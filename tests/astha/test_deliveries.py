@@ -11,7 +11,7 @@ from builders import ORDERS, count, fake_file, make_table, publish, within
 from cursors import read_incarnation
 from lakebed.core.errors import LeaseLostError
 from lakebed.core.events import Component
-from lakebed.registry.journal.changes import purge_journal, read_ends
+from lakebed.registry.journal.changes import last_journal_numbers, purge_journal
 from lakebed.registry.journal.cursors import (
     Position,
     Undelivered,
@@ -19,7 +19,7 @@ from lakebed.registry.journal.cursors import (
     list_parked,
     list_purgeable,
     read_cursors,
-    read_standing,
+    read_lane_states,
     request_retry,
     save_progress,
     start_incarnation,
@@ -36,7 +36,7 @@ TTL_US = 10_000_000
 @pytest.fixture
 def last(registry: Registry) -> int:
     publish(registry, make_table(registry), *[fake_file(n) for n in range(20)])
-    return read_ends(registry)[1]
+    return last_journal_numbers(registry)[1]
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_a_retry_is_asked_for_only_where_a_lane_is_parked(registry: Registry, le
 
     assert request_retry(registry, UPDATER, 1)
 
-    assert read_standing(registry).parked[UPDATER, 1].retry
+    assert read_lane_states(registry).parked[UPDATER, 1].retry
 
 
 def test_incarnations_are_counted_for_ever_and_only_under_the_lease(registry: Registry, lease: Lease) -> None:

@@ -21,7 +21,7 @@ from recorders import (
 from builders import ORDERS, fake_file, grow_schema, make_table, publish, seal_pending, within
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.events import ChangeKind
-from lakebed.registry.journal.changes import purge_journal, read_ends
+from lakebed.registry.journal.changes import last_journal_numbers, purge_journal
 from lakebed.registry.journal.cursors import list_dead_letters, read_cursors
 from lakebed.registry.tables.lake_tables import require_table
 from retiring import retire_by_ids
@@ -38,7 +38,7 @@ def table(registry: Registry) -> LakeTable:
 
 def test_every_component_hears_of_its_tables_in_order_and_once(registry: Registry, table: LakeTable) -> None:
     components = recorders(registry)
-    stepper, mark = started(registry, components), read_ends(registry)[1]
+    stepper, mark = started(registry, components), last_journal_numbers(registry)[1]
 
     first = publish(registry, table, *[fake_file(n) for n in range(300)])
     seal_pending(registry)
@@ -53,19 +53,19 @@ def test_every_component_hears_of_its_tables_in_order_and_once(registry: Registr
 
 
 def test_each_change_is_read_once_for_all_components(registry: Registry, table: LakeTable) -> None:
-    stepper, mark = started(registry, recorders(registry)), read_ends(registry)[1]
+    stepper, mark = started(registry, recorders(registry)), last_journal_numbers(registry)[1]
 
     publish(registry, table, *[fake_file(n) for n in range(300)])
     stepper.settle()
 
-    assert stepper.pages.read_count == read_ends(registry)[1] - mark
+    assert stepper.pages.read_count == last_journal_numbers(registry)[1] - mark
 
 
 def test_a_lane_without_a_cursor_refreshes_and_then_follows(registry: Registry, table: LakeTable) -> None:
     publish(registry, table, fake_file(1))
     components = recorders(registry, UPDATER)
     stepper = started(registry, components)
-    mark = read_ends(registry)[1]
+    mark = last_journal_numbers(registry)[1]
     assert components[UPDATER].refreshes == [(1, mark)]
     assert components[UPDATER].seen == []
 
@@ -84,7 +84,7 @@ def test_a_bootstrap_that_races_with_changes_sees_each_once_in_effect(registry: 
     components[UPDATER].before_refresh = publish_meanwhile
     stepper = started(registry, components)
     mark = components[UPDATER].refreshes[0][1]
-    assert mark == read_ends(registry)[1]
+    assert mark == last_journal_numbers(registry)[1]
 
     publish(registry, table, fake_file(2))
     stepper.settle()
@@ -95,7 +95,7 @@ def test_a_bootstrap_that_races_with_changes_sees_each_once_in_effect(registry: 
 def test_a_saved_cursor_is_where_the_next_one_starts(registry: Registry, table: LakeTable) -> None:
     stepper = started(registry, recorders(registry, UPDATER))
     stepper.save()
-    mark = read_ends(registry)[1]
+    mark = last_journal_numbers(registry)[1]
     publish(registry, table, fake_file(1))
 
     again = recorders(registry, UPDATER)
@@ -109,7 +109,7 @@ def test_a_saved_cursor_is_where_the_next_one_starts(registry: Registry, table: 
 def test_a_crash_after_any_event_of_one_transaction_skips_none(registry: Registry, table: LakeTable, handled: int) -> None:
     stepper = started(registry, recorders(registry, UPDATER))
     stepper.save()
-    mark = read_ends(registry)[1]
+    mark = last_journal_numbers(registry)[1]
     publish(registry, table, *[fake_file(n) for n in range(8)])
     first = recorders(registry, UPDATER)
     first[UPDATER].before_event = lambda _: None if len(first[UPDATER].calls) <= handled else fail()()
@@ -133,7 +133,7 @@ def test_a_handler_that_always_fails_is_called_thirty_times_then_dropped_and_ref
     poisoned = expected(registry, UPDATER, 1)[-1]
 
     assert components[UPDATER].calls.count((1, poisoned)) == 30
-    assert components[UPDATER].refreshes[-1] == (1, read_ends(registry)[1])
+    assert components[UPDATER].refreshes[-1] == (1, last_journal_numbers(registry)[1])
     stepper.save()
     (letter,) = list_dead_letters(registry)
     assert (letter.component, letter.table_id, letter.seq, letter.attempts) == (UPDATER, 1, poisoned, 30)
@@ -193,22 +193,22 @@ def test_a_permanent_error_is_called_once(registry: Registry, table: LakeTable, 
 
 def test_a_gap_in_the_journal_means_refresh(registry: Registry, table: LakeTable) -> None:
     components = recorders(registry, UPDATER)
-    stepper, mark = started(registry, components), read_ends(registry)[1]
+    stepper, mark = started(registry, components), last_journal_numbers(registry)[1]
     publish(registry, table, *[fake_file(n) for n in range(5)])
     within(registry, lambda tx: tx.run("DELETE FROM change_log WHERE seq = :seq", {"seq": mark + 2}))
     stepper.settle()
 
-    assert components[UPDATER].refreshes[-1] == (1, read_ends(registry)[1])
+    assert components[UPDATER].refreshes[-1] == (1, last_journal_numbers(registry)[1])
 
 
 def test_changes_lost_at_the_journals_end_mean_refresh(registry: Registry, table: LakeTable) -> None:
     components = recorders(registry, UPDATER)
-    stepper, mark = started(registry, components), read_ends(registry)[1]
+    stepper, mark = started(registry, components), last_journal_numbers(registry)[1]
     publish(registry, table, fake_file(1))
     within(registry, lambda tx: tx.run("DELETE FROM change_log WHERE seq > :seq", {"seq": mark}))
     stepper.settle()
 
-    assert components[UPDATER].refreshes[-1] == (1, read_ends(registry)[1])
+    assert components[UPDATER].refreshes[-1] == (1, last_journal_numbers(registry)[1])
     assert components[UPDATER].seen == []
 
 
@@ -216,7 +216,7 @@ def test_a_change_that_cannot_be_decoded_is_a_dead_letter_and_a_refresh(registry
     components = recorders(registry, UPDATER)
     stepper = started(registry, components)
     publish(registry, table, fake_file(1))
-    end = read_ends(registry)[1]
+    end = last_journal_numbers(registry)[1]
     within(registry, lambda tx: tx.run("UPDATE change_log SET operation = 'TRUNCATE' WHERE seq = :seq", {"seq": end}))
     stepper.settle()
     stepper.save()
@@ -242,9 +242,9 @@ def test_a_component_more_than_the_cap_behind_is_told_to_refresh(registry: Regis
     stepper.settle()
     stepper.save()
 
-    assert components[COMPACTOR].refreshes[-1] == (1, read_ends(registry)[1])
+    assert components[COMPACTOR].refreshes[-1] == (1, last_journal_numbers(registry)[1])
     cursor = read_cursors(registry)[COMPACTOR, 1]
-    assert (cursor.seq, cursor.needs_refresh) == (read_ends(registry)[1], False)
+    assert (cursor.seq, cursor.needs_refresh) == (last_journal_numbers(registry)[1], False)
 
 
 def test_a_cursor_that_a_newer_epoch_took_over_is_given_up(registry: Registry, table: LakeTable) -> None:
@@ -261,13 +261,13 @@ def test_a_cursor_that_a_newer_epoch_took_over_is_given_up(registry: Registry, t
 
     assert len(components[UPDATER].refreshes) == 2
     cursor = read_cursors(registry)[UPDATER, 1]
-    assert (cursor.seq, cursor.epoch > 40, cursor.needs_refresh) == (read_ends(registry)[1], True, False)
+    assert (cursor.seq, cursor.epoch > 40, cursor.needs_refresh) == (last_journal_numbers(registry)[1], True, False)
 
 
 @pytest.mark.parametrize("lie", ["the future", "the past", None])
 def test_a_refresh_that_cannot_be_true_is_a_failed_call(registry: Registry, table: LakeTable, lie: str | None) -> None:
     components = recorders(registry, SNAPSHOTTER)
-    stepper, end = started(registry, components), read_ends(registry)[1]
+    stepper, end = started(registry, components), last_journal_numbers(registry)[1]
     answers = {"the future": end + 1000, "the past": end}
     components[SNAPSHOTTER].on_refresh = lambda _: answers.get(lie or "")  # type: ignore[method-assign,assignment,return-value]
     components[SNAPSHOTTER].before_event = fail(InvalidValueError("poison"))
@@ -299,7 +299,7 @@ def test_nothing_is_left_to_save_after_saving(registry: Registry, table: LakeTab
     stepper.save()
 
     assert not stepper.delivery.collect()
-    assert {cursor.seq for cursor in read_cursors(registry).values()} == {read_ends(registry)[1]}
+    assert {cursor.seq for cursor in read_cursors(registry).values()} == {last_journal_numbers(registry)[1]}
 
 
 def test_what_was_handled_before_a_long_call_is_saved_during_it(registry: Registry, table: LakeTable) -> None:
@@ -319,4 +319,4 @@ def test_what_was_handled_before_a_long_call_is_saved_during_it(registry: Regist
     handled = components[UPDATER].sequences()
     assert len(handled) == 8
     assert saved == [sequence - 1 for sequence in handled]
-    assert stepper.delivery.collect().positions[0].seq == read_ends(registry)[1]
+    assert stepper.delivery.collect().positions[0].seq == last_journal_numbers(registry)[1]

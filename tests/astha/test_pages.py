@@ -13,7 +13,7 @@ from lakebed.core.errors import JournalGapError
 from lakebed.core.events import Event
 from lakebed.core.names import TableName
 from lakebed.core.rows import Row
-from lakebed.registry.journal.changes import read_changes, read_ends
+from lakebed.registry.journal.changes import last_journal_numbers, read_changes
 
 if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def end(registry: Registry) -> int:
     publish(registry, make_table(registry), *[fake_file(n) for n in range(40)])
-    return read_ends(registry)[1]
+    return last_journal_numbers(registry)[1]
 
 
 def kept(pages: CountedPages) -> int:
@@ -66,7 +66,7 @@ def test_lanes_that_ask_at_once_cause_one_reading(registry: Registry) -> None:
     for thread in threads:
         thread.join()
 
-    assert pages.read_count == read_ends(registry)[1]
+    assert pages.read_count == last_journal_numbers(registry)[1]
 
 
 def test_what_is_kept_is_bounded(registry: Registry) -> None:
@@ -103,6 +103,6 @@ def test_a_component_that_stands_still_costs_no_memory(registry: Registry) -> No
         publish(registry, table, *[fake_file(n) for n in range(100)])
         stepper.settle()
 
-    assert stepper.delivery.lanes[COMPACTOR][1].position < read_ends(registry)[1] - 2000
+    assert stepper.delivery.lanes[COMPACTOR][1].position < last_journal_numbers(registry)[1] - 2000
     assert kept(stepper.pages) <= 3 * stepper.options.page_events
     assert components[COMPACTOR].seen == []

@@ -18,7 +18,7 @@ from recorders import (
 
 from builders import ORDERS, count, fake_file, make_table, publish
 from lakebed.core.names import TableName
-from lakebed.registry.journal.changes import purge_journal, read_ends
+from lakebed.registry.journal.changes import last_journal_numbers, purge_journal
 from lakebed.registry.journal.cursors import list_dead_letters, list_parked
 from lakebed.registry.tables.lake_tables import require_table
 
@@ -46,7 +46,7 @@ def test_a_refresh_that_fails_too_parks_the_table_and_no_other(registry: Registr
     other = make_table(registry, RETURNS)
     components = recorders(registry, UPDATER, ORCHESTRATOR)
     stepper = started(registry, components)
-    marks = read_ends(registry)
+    marks = last_journal_numbers(registry)
     publish(registry, table, fake_file(1))
     park(stepper, components[UPDATER])
     stepper.save()
@@ -120,7 +120,7 @@ def test_a_parked_lane_does_not_hold_the_journal(registry: Registry, table: Lake
 def test_one_poisoned_table_never_delays_another(registry: Registry, table: LakeTable) -> None:
     other = make_table(registry, RETURNS)
     components = recorders(registry)
-    stepper, mark = started(registry, components), read_ends(registry)[2]
+    stepper, mark = started(registry, components), last_journal_numbers(registry)[2]
     components[UPDATER].before_event = fail_on(1)
     publish(registry, table, fake_file(1))
     for number in range(5):

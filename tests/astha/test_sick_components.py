@@ -12,7 +12,7 @@ from lakebed.astha.circuit_breaker import BreakerState
 from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, Component
 from lakebed.core.names import TableName
 from lakebed.core.progress import report_progress
-from lakebed.registry.journal.changes import read_changes, read_ends
+from lakebed.registry.journal.changes import last_journal_numbers, read_changes
 
 if TYPE_CHECKING:
     from lakebed.astha.delivery.jobs import Job
@@ -80,7 +80,7 @@ def test_a_component_that_fails_over_several_tables_is_called_no_more(
 def test_the_others_are_served_as_if_nothing_had_happened(
     registry: Registry, tables: list[LakeTable], components: dict[Component, Recorder], stepper: Stepper
 ) -> None:
-    marks = read_ends(registry)
+    marks = last_journal_numbers(registry)
     open_breaker(registry, tables, stepper, components[UPDATER])
     publish_all(registry, tables, 2)
     stepper.settle()
@@ -116,7 +116,7 @@ def test_recovery_refreshes_every_table_and_then_delivers(
     publish_all(registry, tables, 2)
     heal(stepper, sick)
     stepper.settle()
-    marks = read_ends(registry)
+    marks = last_journal_numbers(registry)
     assert sorted(sick.refreshes[3:]) == sorted(marks.items())
     assert sick.seen == []
 
@@ -147,7 +147,7 @@ def test_failed_trials_rotate_over_the_tables_and_park_none(
 
 def test_a_call_below_the_timeout_is_waited_for(registry: Registry, tables: list[LakeTable], stepper: Stepper) -> None:
     publish(registry, tables[0], fake_file(1))
-    stepper.delivery.see(read_ends(registry))
+    stepper.delivery.see(last_journal_numbers(registry))
     job = stepper.take(UPDATER)
     assert job is not None
     assert stepper.delivery._begin(job, 60.0)
@@ -162,7 +162,7 @@ def test_a_call_silent_past_the_timeout_is_fenced_and_its_late_answer_refused(
     registry: Registry, tables: list[LakeTable], components: dict[Component, Recorder], stepper: Stepper
 ) -> None:
     publish(registry, tables[0], fake_file(1))
-    stepper.delivery.see(read_ends(registry))
+    stepper.delivery.see(last_journal_numbers(registry))
     job = stepper.take(UPDATER)
     assert job is not None
     assert stepper.delivery._begin(job, 60.0)
@@ -173,15 +173,15 @@ def test_a_call_silent_past_the_timeout_is_fenced_and_its_late_answer_refused(
     stepper.settle()
     refreshed = job.lane.position
     assert not stepper.delivery._answered(job, refreshed - 1)
-    assert job.lane.position == refreshed == read_ends(registry)[1]
+    assert job.lane.position == refreshed == last_journal_numbers(registry)[1]
     assert stepper.delivery.tallies[UPDATER].late_answers == 1
-    assert (1, read_ends(registry)[1]) in components[UPDATER].refreshes
+    assert (1, last_journal_numbers(registry)[1]) in components[UPDATER].refreshes
 
 
 def begin_call(registry: Registry, table: LakeTable, stepper: Stepper, number: int) -> Job:
     """A call to the updater that is not answered yet."""
     publish(registry, table, fake_file(number))
-    stepper.delivery.see(read_ends(registry))
+    stepper.delivery.see(last_journal_numbers(registry))
     job = stepper.take(UPDATER)
     assert job is not None
     assert job.lane.table_id == table.table_id
@@ -192,7 +192,7 @@ def begin_call(registry: Registry, table: LakeTable, stepper: Stepper, number: i
 def test_a_table_that_does_not_answer_leaves_the_other_tables_alone(
     registry: Registry, tables: list[LakeTable], components: dict[Component, Recorder], stepper: Stepper
 ) -> None:
-    marks = read_ends(registry)
+    marks = last_journal_numbers(registry)
     for number in range(5):  # however often
         begin_call(registry, tables[0], stepper, number)
         stepper.time.now += 60.0
@@ -277,7 +277,7 @@ def test_an_answer_that_comes_after_the_breaker_opened_is_refused(
             stepper.delivery.heard(UPDATER, well=False, now=stepper.time.now)
 
     components[UPDATER].before_event = open_meanwhile
-    before = read_ends(registry)[1]
+    before = last_journal_numbers(registry)[1]
     stepper.settle()
 
     lane = stepper.delivery.lanes[UPDATER][1]

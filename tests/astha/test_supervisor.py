@@ -14,7 +14,7 @@ from cursors import read_incarnation
 from lakebed.core.errors import LeaseHeldError, RegistryUnavailableError, StorageFullError, TriggersChangedError, UnavailableError
 from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, Component
 from lakebed.registry.connect import open_backend
-from lakebed.registry.journal.changes import read_changes, read_ends
+from lakebed.registry.journal.changes import last_journal_numbers, read_changes
 from lakebed.registry.journal.leases import acquire_lease
 from lakebed.registry.registry import Registry
 from lakebed.registry.verify import restore_programs, verify_triggers
@@ -87,7 +87,7 @@ def test_a_dead_watcher_is_replaced_and_nothing_is_lost(registry: Registry, tabl
     components = recorders(registry)
     with running(registry, components) as astha:
         assert astha.drain(PATIENCE_S)
-        mark = read_ends(registry)[1]
+        mark = last_journal_numbers(registry)[1]
         kill_watcher(astha)
         for number in range(20):
             publish(registry, table, fake_file(number))
@@ -108,7 +108,7 @@ def test_lost_connections_heal_unattended(registry: Registry, table: LakeTable, 
     components = recorders(registry)
     with running(registry, components) as astha:
         assert astha.drain(PATIENCE_S)
-        mark = read_ends(registry)[1]
+        mark = last_journal_numbers(registry)[1]
         for number in range(5):
             publish(registry, table, fake_file(number))
         registry.query(

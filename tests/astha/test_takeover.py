@@ -14,7 +14,7 @@ from recorders import PATIENCE_S, UPDATER, Gate, await_that, recorders, running
 from builders import fake_file, make_table, publish, within
 from lakebed.core.errors import LeaseLostError
 from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, Component
-from lakebed.registry.journal.changes import read_changes, read_ends
+from lakebed.registry.journal.changes import last_journal_numbers, read_changes
 from lakebed.registry.journal.cursors import Position, read_cursors, save_progress
 from lakebed.registry.journal.leases import acquire_lease, require_epoch
 
@@ -44,7 +44,7 @@ def test_a_second_instance_stands_by_and_takes_over(registry: Registry, another:
         assert one.drain(PATIENCE_S)
         assert two.drain(PATIENCE_S)  # told by the saved cursors
         assert all(recorder.calls == [] for recorder in second.values())
-        mark = read_ends(registry)[1]
+        mark = last_journal_numbers(registry)[1]
 
         one.stop()
         publish(registry, table, fake_file(2))
@@ -70,7 +70,7 @@ def test_an_instance_that_lost_its_lease_stops_at_once_and_stands_by(registry: R
 
         publish(registry, table, fake_file(2))
         if (incarnation := astha._incarnation) is not None:
-            incarnation.delivery.see(read_ends(registry))
+            incarnation.delivery.see(last_journal_numbers(registry))
         assert len(components[UPDATER].calls) == calls
 
         within(registry, lambda tx: tx.run("UPDATE leases SET expires_at = 0 WHERE name = 'astha'"))

@@ -14,7 +14,7 @@ from builders import fake_file, make_table, publish
 from lakebed.astha.registry_watcher import RegistryWatcher
 from lakebed.core.names import TableName
 from lakebed.registry.connect import open_backend
-from lakebed.registry.journal.changes import _ALL_ENDS, _SOME_ENDS, read_ends
+from lakebed.registry.journal.changes import _ALL_ENDS, _SOME_ENDS, last_journal_numbers
 from lakebed.registry.journal.notifications import ANY_TABLE, Hint, open_hints
 from lakebed.registry.registry import Registry
 from lakebed.testing import SteppedBackend, Steps
@@ -75,7 +75,7 @@ def watching(url: str, delivery: Delivery, hints: Hints, *, sweep_s: float = NEV
 
 
 def knows_end(registry: Registry, delivery: Delivery, table: LakeTable) -> bool:
-    return delivery._ends[table.table_id] == read_ends(registry)[table.table_id]
+    return delivery._ends[table.table_id] == last_journal_numbers(registry)[table.table_id]
 
 
 def test_a_hint_of_one_table_reads_the_end_of_no_other(url: str, registry: Registry, tables: list[LakeTable], delivery: Delivery) -> None:

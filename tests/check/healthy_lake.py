@@ -23,7 +23,7 @@ from lakebed.iceberg.catalog import open_catalog
 from lakebed.iceberg.commit.committer import Committer
 from lakebed.registry.files.deletion_queue import claim_expired, finalize_deleted
 from lakebed.registry.files.operations import Operation, open_operation
-from lakebed.registry.journal.changes import purge_journal, read_ends
+from lakebed.registry.journal.changes import last_journal_numbers, purge_journal
 from lakebed.registry.journal.leases import hold_for_reading
 from lakebed.registry.partitions.publish import Published, publish_partition
 from lakebed.registry.tables.groups import seal, seal_table
@@ -100,7 +100,7 @@ class HealthyLake:
         table_id = self.table_id(OLD)
         with self.registry.write([OLD]) as tx:
             for component in Component:
-                save_cursor(tx, component, table_id, seq=read_ends(tx)[table_id], epoch=1)
+                save_cursor(tx, component, table_id, seq=last_journal_numbers(tx)[table_id], epoch=1)
         assert purge_journal(self.registry, table_id) > 0
 
     def _fill_lines(self) -> None:

@@ -16,7 +16,7 @@ from lakebed.components.compactor import Backlog, Compactor, CompactorOptions
 from lakebed.core.errors import InvalidValueError, UnavailableError
 from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, ChangeKind, Component, Event, RegistryTable
 from lakebed.core.rows import TableFiles, TableStats
-from lakebed.registry.journal.changes import read_changes, read_ends
+from lakebed.registry.journal.changes import last_journal_numbers, read_changes
 from lakebed.registry.maintenance.runs import list_runs
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def event(operation: ChangeKind, row: TableFiles | TableStats) -> Event[TableFil
 
 def deliver(lake: Lake, compactor: Compactor) -> None:
     """Every change of the journal, as Astha would."""
-    for table_id in read_ends(lake.registry):
+    for table_id in last_journal_numbers(lake.registry):
         for change in read_changes(lake.registry, table_id, after=0, limit=100_000):
             if change.table in COMPONENT_SUBSCRIPTIONS[Component.COMPACTOR]:
                 compactor.on_event(change)  # type: ignore[arg-type]
@@ -143,7 +143,7 @@ def test_a_refresh_finds_what_events_would_have_told(lake: Lake, compactor: Comp
     fill(lake, 5)
     table_id = lake.table(str(ORDERS)).table_id
 
-    assert compactor.on_refresh(table_id) == read_ends(lake.registry)[table_id]
+    assert compactor.on_refresh(table_id) == last_journal_numbers(lake.registry)[table_id]
 
     assert compactor.metrics().backlog == 1
     assert compactor.run_once() is not None

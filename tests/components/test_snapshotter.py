@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from builders import ORDERS, fake_file, fresh_name, make_table, publish, seal_pending, within
 from lakebed.components.snapshotter import Snapshotter
 from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, Component
-from lakebed.core.tables.snapshots import Wishes, parse_wishes
+from lakebed.core.tables.snapshots import SnapshotRequests, parse_requests
 from lakebed.registry.snapshots.history import NewSnapshot, add_snapshot, expire_snapshots
-from lakebed.registry.snapshots.requests import change_wishes, read_properties
+from lakebed.registry.snapshots.requests import change_requests, read_properties
 from lakebed.registry.tables.groups import list_files_at_group, read_pending, require_group, seal_table
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.registry.tables.versions import set_properties
@@ -39,8 +39,8 @@ def groups(registry: Registry, table: LakeTable) -> int:
     return require_table(registry, table.name).row.last_group
 
 
-def wishes(registry: Registry, table: LakeTable) -> Wishes:
-    return parse_wishes(read_properties(registry, table.table_id))
+def requested(registry: Registry, table: LakeTable) -> SnapshotRequests:
+    return parse_requests(read_properties(registry, table.table_id))
 
 
 def take_snapshot(registry: Registry, table: LakeTable, number: int, *, at_us: int) -> None:
@@ -227,38 +227,38 @@ def test_redelivery_of_every_event_changes_nothing(registry: Registry) -> None:
     assert groups(registry, table) == before
 
 
-def test_old_snapshots_become_a_wish_and_tagged_ones_do_not(timed_registry: Registry, clock: FixedClock) -> None:
+def test_old_snapshots_are_requested_to_expire_and_tagged_ones_are_not(timed_registry: Registry, clock: FixedClock) -> None:
     table = make_table(timed_registry)
     snapshotter, lane = start(timed_registry, table)
     day = 86_400 * 1_000_000
     for number, days in enumerate([50, 45, 40], start=1):
         take_snapshot(timed_registry, table, number, at_us=clock() - days * day)
-    change_wishes(timed_registry, table.table_id, lambda _: Wishes(tags={"audit": 2}))
+    change_requests(timed_registry, table.table_id, lambda _: SnapshotRequests(tags={"audit": 2}))
     take_snapshot(timed_registry, table, 4, at_us=clock())
     lane.deliver()
 
     clock.advance(seconds=120)
     snapshotter.tick()
 
-    assert wishes(timed_registry, table) == Wishes(expire=(1, 3), tags={"audit": 2})
+    assert requested(timed_registry, table) == SnapshotRequests(expire=(1, 3), tags={"audit": 2})
 
 
-def test_a_snapshot_that_somebody_wished_away_goes_with_those_of_the_retention(timed_registry: Registry, clock: FixedClock) -> None:
+def test_a_snapshot_that_a_person_expired_goes_with_those_of_the_retention(timed_registry: Registry, clock: FixedClock) -> None:
     table = make_table(timed_registry)
     snapshotter, lane = start(timed_registry, table)
     take_snapshot(timed_registry, table, 1, at_us=clock() - 60 * 86_400 * 1_000_000)
     take_snapshot(timed_registry, table, 2, at_us=clock() - 3_600_000_000)
     take_snapshot(timed_registry, table, 3, at_us=clock())
     lane.deliver()
-    change_wishes(timed_registry, table.table_id, lambda _: Wishes(expire=(2, 77)))  # 77 is gone already
+    change_requests(timed_registry, table.table_id, lambda _: SnapshotRequests(expire=(2, 77)))  # 77 is gone already
 
     clock.advance(seconds=120)
     snapshotter.tick()
 
-    assert wishes(timed_registry, table).expire == (1, 2)
+    assert requested(timed_registry, table).expire == (1, 2)
 
 
-def test_what_was_expired_is_wished_no_more(timed_registry: Registry, clock: FixedClock) -> None:
+def test_what_was_expired_is_requested_no_more(timed_registry: Registry, clock: FixedClock) -> None:
     table = make_table(timed_registry)
     snapshotter, lane = start(timed_registry, table)
     take_snapshot(timed_registry, table, 1, at_us=clock() - 60 * 86_400 * 1_000_000)
@@ -266,7 +266,7 @@ def test_what_was_expired_is_wished_no_more(timed_registry: Registry, clock: Fix
     lane.deliver()
     clock.advance(seconds=120)
     snapshotter.tick()
-    assert wishes(timed_registry, table).expire == (1,)
+    assert requested(timed_registry, table).expire == (1,)
     before = require_table(timed_registry, table.name).metadata
 
     within(timed_registry, lambda tx: expire_snapshots(tx, table.name, [1]), table.name)
@@ -285,7 +285,7 @@ def test_a_process_that_only_publishes_expires_nothing(timed_registry: Registry,
     clock.advance(seconds=120)
     lane.deliver()
     snapshotter.tick()
-    assert wishes(timed_registry, table) == Wishes()
+    assert requested(timed_registry, table) == SnapshotRequests()
 
 
 @settings(max_examples=25)

@@ -12,10 +12,10 @@ from sqlalchemy import event
 
 from builders import ORDERS, seal_pending, within, write_partition
 from ice import open_ice
-from lakebed.core.tables.snapshots import Wishes
+from lakebed.core.tables.snapshots import SnapshotRequests
 from lakebed.registry.partitions.retire import load_partitions_to_retire, retire_loaded
 from lakebed.registry.snapshots.history import list_queued, list_snapshots
-from lakebed.registry.snapshots.requests import change_wishes
+from lakebed.registry.snapshots.requests import change_requests
 from lakebed.storage.local import LocalStorage
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def history_waits(lake: Lake) -> None:
     write_partition(lake, 4)
     seal_pending(lake.registry)
     within(lake.registry, lambda tx: _retire(tx, gone.partition_id))
-    change_wishes(lake.registry, 1, lambda _: Wishes(expire=(first.snapshot_id or 0,)))
+    change_requests(lake.registry, 1, lambda _: SnapshotRequests(expire=(first.snapshot_id or 0,)))
 
 
 def _retire(tx: Transaction, partition_id: int) -> None:

@@ -15,7 +15,7 @@ import pytest
 from builders import SCHEMA, arrow_rows, logical_dump, stepped_lake, writing_path
 from lakebed.core.errors import OutcomeUnknownError, RegistryUnavailableError
 from lakebed.core.names import TableName
-from lakebed.core.tables.snapshots import parse_wishes
+from lakebed.core.tables.snapshots import parse_requests
 from lakebed.lake import connect
 from lakebed.registry.maintenance.runs import list_runs
 from lakebed.registry.snapshots.history import NewSnapshot, add_snapshot
@@ -75,24 +75,24 @@ def is_gone(name: str) -> Callable[[Lake], bool]:
     return lambda lake: not lake.list_partitions(name)
 
 
-def wishes_of(lake: Lake, name: str) -> Any:
-    return parse_wishes(lake.table(name).metadata.properties)
+def requests_of(lake: Lake, name: str) -> Any:
+    return parse_requests(lake.table(name).metadata.properties)
 
 
 def tag(lake: Lake, name: str) -> Work:
     make_with_snapshots(lake, name)
-    return Work(lambda lake: lake.tag(name, "audit", 1), lambda lake: wishes_of(lake, name).tags == {"audit": 1})
+    return Work(lambda lake: lake.tag(name, "audit", 1), lambda lake: requests_of(lake, name).tags == {"audit": 1})
 
 
 def untag(lake: Lake, name: str) -> Work:
     tag(lake, name).call(lake)
-    return Work(lambda lake: lake.untag(name, "audit"), lambda lake: not wishes_of(lake, name).tags)
+    return Work(lambda lake: lake.untag(name, "audit"), lambda lake: not requests_of(lake, name).tags)
 
 
 def expire(lake: Lake, name: str) -> Work:
     make_with_snapshots(lake, name)
     return Work(
-        lambda lake: lake.expire_snapshots(name, snapshot_ids=[1], dry_run=False), lambda lake: wishes_of(lake, name).expire == (1,)
+        lambda lake: lake.expire_snapshots(name, snapshot_ids=[1], dry_run=False), lambda lake: requests_of(lake, name).expire == (1,)
     )  # fmt: skip
 
 

@@ -11,11 +11,11 @@ from builders import ORDERS
 from ice import ROWS, SHOP, IceLake, shop_rows
 from lakebed import admin
 from lakebed.core.errors import FileMissingError, InvalidValueError
-from lakebed.core.tables.snapshots import KeptSnapshot, Retention, Wishes, plan_expiry
+from lakebed.core.tables.snapshots import KeptSnapshot, Retention, SnapshotRequests, plan_expiry
 from lakebed.iceberg.locations import from_uri
 from lakebed.registry.snapshots.foreign import read_refs
 from lakebed.registry.snapshots.history import list_queued, list_snapshots
-from lakebed.registry.snapshots.requests import change_wishes
+from lakebed.registry.snapshots.requests import change_requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,7 +151,7 @@ def test_what_a_ref_of_another_program_leads_to_never_expires(ice: IceLake, stra
 
     with pytest.raises(InvalidValueError, match="audit"):
         admin.expire_snapshots(ice.lake.registry, NAME, snapshot_ids=[first])  # type: ignore[list-item]
-    change_wishes(ice.lake.registry, ice.table_id(), lambda _: Wishes(expire=(first, below, head, second)))  # type: ignore[arg-type]
+    change_requests(ice.lake.registry, ice.table_id(), lambda _: SnapshotRequests(expire=(first, below, head, second)))  # type: ignore[arg-type]
     ice.advance()
 
     assert {s.snapshot_id for s in ice.base().metadata.snapshots} == {first, below, head, last}
@@ -167,7 +167,7 @@ def test_files_that_a_branch_of_another_program_reaches_outlive_retirement_and_c
     head = _branch(stranger.load_table(NAME), "theirs", 50)
     ice.retire(gone.partition_id)
     ice.advance()
-    change_wishes(ice.lake.registry, ice.table_id(), lambda _: Wishes(expire=(first,)))  # type: ignore[arg-type]
+    change_requests(ice.lake.registry, ice.table_id(), lambda _: SnapshotRequests(expire=(first,)))  # type: ignore[arg-type]
     ice.advance()
 
     ice.lake.delete_expired_temporary_files()
@@ -191,7 +191,9 @@ def test_a_registered_file_that_only_a_ref_of_another_program_reaches_is_not_del
     ice.advance()
     ice.retire(adopted.partition_id)
     ice.advance()
-    change_wishes(ice.lake.registry, ice.table_id(), lambda _: Wishes(expire=tuple(s.snapshot_id for s in ice.base().metadata.snapshots)))
+    change_requests(
+        ice.lake.registry, ice.table_id(), lambda _: SnapshotRequests(expire=tuple(s.snapshot_id for s in ice.base().metadata.snapshots))
+    )
     ice.advance()
 
     assert ice.lake.delete_expired_temporary_files().deleted == 0

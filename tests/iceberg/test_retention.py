@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from builders import ORDERS
 from ice import ROWS, IceLake
-from lakebed.core.tables.snapshots import Wishes
+from lakebed.core.tables.snapshots import SnapshotRequests
 from lakebed.iceberg.metadata.metadata import MAX_LOG
 from lakebed.iceberg.upkeep.reachable import list_reachable, read_root
 from lakebed.registry.snapshots.history import list_queued, list_snapshots
-from lakebed.registry.snapshots.requests import change_wishes
+from lakebed.registry.snapshots.requests import change_requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from lakebed.iceberg.commit.results import Advanced
 
 
-def _wish(ice: IceLake, wishes: Wishes) -> Advanced | None:
-    change_wishes(ice.lake.registry, ice.table_id(), lambda _: wishes)
+def _request(ice: IceLake, requested: SnapshotRequests) -> Advanced | None:
+    change_requests(ice.lake.registry, ice.table_id(), lambda _: requested)
     return ice.committer.advance(ice.table_id())
 
 
@@ -32,7 +32,7 @@ def _ids(ice: IceLake, count: int) -> list[int]:
 def test_expired_snapshots_leave_the_table_and_the_registry(ice: IceLake) -> None:
     ids = _ids(ice, 4)
 
-    _wish(ice, Wishes(expire=tuple(ids[:2])))
+    _request(ice, SnapshotRequests(expire=tuple(ids[:2])))
 
     assert [s.snapshot_id for s in ice.base().metadata.snapshots] == ids[2:]
     assert [row.snapshot_id for row in list_snapshots(ice.lake.registry, ice.table_id())] == ids[2:]
@@ -41,9 +41,9 @@ def test_expired_snapshots_leave_the_table_and_the_registry(ice: IceLake) -> Non
     ice.require_true()
 
 
-def test_a_wish_that_was_granted_is_no_wish_any_more(ice: IceLake) -> None:
+def test_a_request_that_was_granted_is_no_request_any_more(ice: IceLake) -> None:
     ids = _ids(ice, 2)
-    _wish(ice, Wishes(expire=(ids[0],)))
+    _request(ice, SnapshotRequests(expire=(ids[0],)))
 
     assert ice.committer.advance(ice.table_id()) is None
 
@@ -51,7 +51,7 @@ def test_a_wish_that_was_granted_is_no_wish_any_more(ice: IceLake) -> None:
 def test_neither_the_current_nor_a_tagged_snapshot_expires(ice: IceLake) -> None:
     ids = _ids(ice, 4)
 
-    _wish(ice, Wishes(expire=tuple(ids), tags={"month-end": ids[0]}, branches={"audit": ids[1]}))
+    _request(ice, SnapshotRequests(expire=tuple(ids), tags={"month-end": ids[0]}, branches={"audit": ids[1]}))
 
     assert [s.snapshot_id for s in ice.base().metadata.snapshots] == [ids[0], ids[1], ids[3]]
     assert {name: ref.snapshot_id for name, ref in ice.base().metadata.refs.items()} == {
@@ -62,11 +62,11 @@ def test_neither_the_current_nor_a_tagged_snapshot_expires(ice: IceLake) -> None
     assert ice.static().scan(snapshot_id=ids[0]).to_arrow().num_rows == ROWS
 
 
-def test_a_tag_that_is_no_longer_wished_goes_and_its_snapshot_can_expire(ice: IceLake) -> None:
+def test_a_tag_that_is_no_longer_requested_goes_and_its_snapshot_can_expire(ice: IceLake) -> None:
     ids = _ids(ice, 3)
-    _wish(ice, Wishes(tags={"old": ids[0]}))
+    _request(ice, SnapshotRequests(tags={"old": ids[0]}))
 
-    _wish(ice, Wishes(expire=(ids[0],)))
+    _request(ice, SnapshotRequests(expire=(ids[0],)))
 
     assert list(ice.base().metadata.refs) == ["main"]
     assert [s.snapshot_id for s in ice.base().metadata.snapshots] == ids[1:]
@@ -75,7 +75,7 @@ def test_a_tag_that_is_no_longer_wished_goes_and_its_snapshot_can_expire(ice: Ic
 def test_a_tag_on_a_snapshot_that_is_not_there_is_ignored(ice: IceLake) -> None:
     _ids(ice, 1)
 
-    assert _wish(ice, Wishes(tags={"never": 5})) is None
+    assert _request(ice, SnapshotRequests(tags={"never": 5})) is None
 
 
 def test_what_only_expired_snapshots_named_is_queued_and_nothing_else(ice: IceLake) -> None:
@@ -90,7 +90,7 @@ def test_what_only_expired_snapshots_named_is_queued_and_nothing_else(ice: IceLa
     assert kept.snapshot_id is not None
     before = ice.metadata_files()
 
-    _wish(ice, Wishes(expire=(first.snapshot_id,)))
+    _request(ice, SnapshotRequests(expire=(first.snapshot_id,)))
 
     queued = {path for path in list_queued(ice.lake.registry, ice.table_id()) if "/metadata/" in path}
     reachable = list_reachable(ice.lake.storage, ice.committer.store, read_root(ice.lake.storage, ice.base().location))
@@ -120,7 +120,7 @@ def test_gone_is_gone_also_for_a_process_that_was_killed_before_it_could_tell_th
 ) -> None:
     """The registry still lists a snapshot that Iceberg has expired: the next owner settles it."""
     ids = _ids(ice, 3)
-    _wish(ice, Wishes(expire=(ids[0],)))
+    _request(ice, SnapshotRequests(expire=(ids[0],)))
     with ice.lake.registry.write([ORDERS]) as tx:
         tx.run("UPDATE table_snapshots SET expired_at = NULL", {})
 

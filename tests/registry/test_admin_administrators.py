@@ -16,7 +16,7 @@ from lakebed.core.files import Needed
 from lakebed.core.schema.altering import DropColumn
 from lakebed.registry.files.left_out import LeftOut, record_left_out
 from lakebed.registry.maintenance.runs import list_runs
-from lakebed.registry.snapshots.requests import change_wishes
+from lakebed.registry.snapshots.requests import change_requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +64,7 @@ def guarded(lake: Lake) -> Lake:
     lake.storage.create_exclusive(litter, b"nobody's")
     os.utime(litter, (1, 1))
     record_left_out(lake.registry, {left_out(lake): LeftOut(size_bytes=1, reason="it is not Parquet")}, source="adopt")
-    change_wishes(lake.registry, lake.table(NAME).table_id, lambda wishes: replace(wishes, tags={"kept": 1}))
+    change_requests(lake.registry, lake.table(NAME).table_id, lambda requested: replace(requested, tags={"kept": 1}))
     lake.set_administrators(["ann"], actor="ann")
     return lake
 

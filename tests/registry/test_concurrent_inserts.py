@@ -9,7 +9,7 @@ import pytest
 
 from builders import ORDERS, count, fake_file, fresh_name, make_table, publish, within
 from lakebed.check import check
-from lakebed.registry.journal.changes import read_ends
+from lakebed.registry.journal.changes import last_journal_numbers
 from lakebed.registry.tables.versions import set_properties
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def test_sixteen_writers_leave_exact_totals(registry: Registry, another: Callabl
     assert tuple(map(int, sums)) == (7 * total, total, 20_000 * total)
     assert count(registry, "partitions") == count(registry, "table_files") == total
     assert sum(row[0] for row in registry.query("SELECT count(DISTINCT begin_insert_time) FROM partitions GROUP BY table_id")) == total
-    assert all(count(registry, "change_log", f"table_id = {t}") == last for t, last in read_ends(registry).items())
+    assert all(count(registry, "change_log", f"table_id = {t}") == last for t, last in last_journal_numbers(registry).items())
 
 
 def test_transactions_over_several_tables_never_wait_for_each_other_in_a_circle(

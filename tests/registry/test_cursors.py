@@ -10,7 +10,7 @@ from builders import ORDERS, count, fake_file, make_table, publish, within
 from cursors import save_cursor
 from lakebed.core.errors import JournalGapError
 from lakebed.core.events import Component
-from lakebed.registry.journal.changes import Cursor, list_cursors, purge_journal, read_changes, read_ends
+from lakebed.registry.journal.changes import Cursor, last_journal_numbers, list_cursors, purge_journal, read_changes
 
 if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
@@ -22,7 +22,7 @@ UPDATER, COMPACTOR = Component.ICEBERG_UPDATER, Component.COMPACTOR
 def last(registry: Registry) -> int:
     """A table whose journal has some changes: the number of the last one."""
     publish(registry, make_table(registry), *[fake_file(n) for n in range(20)])
-    return read_ends(registry)[1]
+    return last_journal_numbers(registry)[1]
 
 
 def save(registry: Registry, component: Component, seq: int, epoch: int = 0) -> bool:
@@ -125,7 +125,7 @@ def test_after_its_refresh_the_laggard_is_a_reader_like_the_others(registry: Reg
 
 def test_a_long_journal_is_purged_in_bounded_transactions(registry: Registry) -> None:
     publish(registry, make_table(registry), *[fake_file(n) for n in range(6000)])
-    end = read_ends(registry)[1]
+    end = last_journal_numbers(registry)[1]
     save_all(registry, end)
 
     assert purge_journal(registry, 1) == end

@@ -26,7 +26,7 @@ from lakebed.check import check
 from lakebed.core.errors import ClockRegressedError, VictimsChangedError
 from lakebed.core.times import TimeRange
 from lakebed.registry.partitions.publish import publish_partition
-from lakebed.registry.repair.slots import redraw_slots
+from lakebed.registry.repair.slots import reallocate_slots
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.repair import repair
 from retiring import retire_by_ids
@@ -53,7 +53,7 @@ def last_slot(registry: Registry) -> int:
 
 def redraw(registry: Registry, *, most: int = 100) -> int:
     def body(tx: Transaction) -> int:
-        return redraw_slots(tx, tx.require(ORDERS), most=most)
+        return reallocate_slots(tx, tx.require(ORDERS), most=most)
 
     return within(registry, body)
 

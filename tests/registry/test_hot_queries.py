@@ -175,7 +175,7 @@ def test_what_no_index_knows_is_looked_for_among_the_ids_of_its_table(full: Regi
 
 
 def test_a_journal_number_is_looked_for_among_the_ids_of_its_table(full: Registry) -> None:
-    number = changes.read_ends(full)[require_table(full, ORDERS).table_id]
+    number = changes.last_journal_numbers(full)[require_table(full, ORDERS).table_id]
     with full.read() as reader:
         explained = Explained(reader)
         plan = read_plan(explained, ORDERS, as_of=number)  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ from lakebed.core.rows import Row, list_columns
 from lakebed.registry.backends.sqlite import SqliteConnection
 from lakebed.registry.codec import decode_row
 from lakebed.registry.files.deletion_queue import claim_expired, finalize_deleted
-from lakebed.registry.journal.changes import read_changes, read_ends
+from lakebed.registry.journal.changes import last_journal_numbers, read_changes
 from lakebed.registry.partitions.publish import update_table_files as publish_in
 from lakebed.registry.snapshots.history import NewSnapshot, add_snapshot, expire_snapshots
 from lakebed.registry.tables.groups import set_committed_group
@@ -146,13 +146,13 @@ def test_an_update_of_a_file_that_vanished_without_a_change_is_a_typed_error(reg
 def test_numbers_are_dense_from_one(registry: Registry) -> None:
     live_through_everything(registry)
 
-    assert [e.sequence for e in changes(registry)] == list(range(1, read_ends(registry)[1] + 1))
-    assert read_changes(registry, 1, after=read_ends(registry)[1]) == []
+    assert [e.sequence for e in changes(registry)] == list(range(1, last_journal_numbers(registry)[1] + 1))
+    assert read_changes(registry, 1, after=last_journal_numbers(registry)[1]) == []
 
 
 def test_one_change_per_changed_row_and_no_other(registry: Registry) -> None:
     table = make_table(registry)
-    start = read_ends(registry)[1]
+    start = last_journal_numbers(registry)[1]
 
     publish(registry, table, *[fake_file(n, partition_path=f"p={n % 2}") for n in range(7)])
 
@@ -181,13 +181,17 @@ def test_one_statement_over_many_tables_is_numbered_in_each(registry: Registry) 
 
     for table in tables:
         *_, last = changes(registry, table.table_id)
-        assert (last.table, last.operation, last.sequence) == (RegistryTable.TABLES, ChangeKind.UPDATE, read_ends(registry)[table.table_id])
+        assert (last.table, last.operation, last.sequence) == (
+            RegistryTable.TABLES,
+            ChangeKind.UPDATE,
+            last_journal_numbers(registry)[table.table_id],
+        )
         assert fold(changes(registry, table.table_id)) == read_state(registry, table.table_id)
 
 
 def test_a_rolled_back_transaction_leaves_no_change_and_no_hole(registry: Registry) -> None:
     table = make_table(registry)
-    start = read_ends(registry)[1]
+    start = last_journal_numbers(registry)[1]
 
     def change_and_fail() -> None:
         with registry.write([ORDERS]) as tx:
@@ -198,7 +202,7 @@ def test_a_rolled_back_transaction_leaves_no_change_and_no_hole(registry: Regist
         change_and_fail()
     publish(registry, table, fake_file(1))
 
-    assert [e.sequence for e in read_changes(registry, 1, after=start)] == list(range(start + 1, read_ends(registry)[1] + 1))
+    assert [e.sequence for e in read_changes(registry, 1, after=start)] == list(range(start + 1, last_journal_numbers(registry)[1] + 1))
     assert "degraded" not in {getattr(e.data, "state", "") for e in changes(registry)}
 
 
@@ -285,7 +289,7 @@ def test_files_of_a_promoted_version_arrive_as_updates(registry: Registry) -> No
     view = make_view(registry)
     staged = stage(registry)
     publish(registry, view, *[fake_file(n) for n in range(3)], hours=(0, 1), schema_hash=staged)
-    start = read_ends(registry)[1]
+    start = last_journal_numbers(registry)[1]
 
     promote(registry, staged, DAILY)
 

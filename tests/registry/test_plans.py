@@ -34,7 +34,7 @@ from lakebed.core.schema import bounds
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.registry.files.deletion_queue import claim_expired, finalize_deleted
-from lakebed.registry.journal.changes import read_ends
+from lakebed.registry.journal.changes import last_journal_numbers
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.queries.plans import ColumnRange, find_number_at, plan_files, read_plan
 from lakebed.registry.tables.lake_tables import TableSpec, create_table
@@ -221,7 +221,7 @@ def make_history(registry: Registry, moves: int, seed: int) -> tuple[int, Histor
         victims = frozenset(rng.sample(sorted(parts), k=min(len(parts), rng.choice([0, 0, 1, 2]))))
         gone = frozenset(path for v in victims for path in parts.pop(v))
         if victims and rng.random() < 0.5:
-            stamp = read_ends(registry)[table.table_id] + 1
+            stamp = last_journal_numbers(registry)[table.table_id] + 1
             within(registry, lambda tx, v=victims: retire_by_ids(tx, ORDERS, v, grace_us=0))  # type: ignore[misc]
             history.note(stamp, history.live - gone)
         else:
@@ -236,7 +236,7 @@ def make_history(registry: Registry, moves: int, seed: int) -> tuple[int, Histor
 def test_as_of_any_number_reads_what_was_live_then(registry: Registry, seed: int) -> None:
     table_id, history = make_history(registry, 12, seed)
 
-    for number in range(read_ends(registry)[table_id] + 1):
+    for number in range(last_journal_numbers(registry)[table_id] + 1):
         plan = plan_files(registry, ORDERS, as_of=number)
         assert (plan.journal_number, frozenset(plan.paths)) == (number, history.find(number))
     assert frozenset(plan_files(registry, ORDERS).paths) == history.live
@@ -259,7 +259,7 @@ def test_a_number_whose_files_may_be_gone_is_refused_with_what_is_kept(registry:
     claim = claim_expired(registry, limit=2)
     finalize_deleted(registry, claim, [f.path for f in claim.files])
     ((horizon,),) = registry.query("SELECT horizon_seq FROM table_seq")
-    last = read_ends(registry)[table_id]
+    last = last_journal_numbers(registry)[table_id]
 
     for number in (horizon - 1, 0, last + 1, -1):
         with pytest.raises(InvalidValueError, match=rf"shop\.orders: journal number {number} cannot be read; kept are {horizon} to {last}"):

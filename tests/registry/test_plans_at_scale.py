@@ -20,7 +20,7 @@ from lakebed.registry.files import footers
 from lakebed.registry.files.deletion_queue import claim_expired
 from lakebed.registry.ids import ids_of_table
 from lakebed.registry.journal import changes
-from lakebed.registry.journal.changes import read_changes, read_ends
+from lakebed.registry.journal.changes import last_journal_numbers, read_changes
 from lakebed.registry.open import open_registry
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.partitions.replace import _SEEN, list_visible_partitions
@@ -168,14 +168,14 @@ CALLS: dict[str, tuple[Callable[[Large], object], int]] = {
     "totals": (lambda x: sum_at_group(x.registry, x.neighbour.table_id, 1), FEW),
     "plan at a group": (lambda x: plan_files(x.registry, NEIGHBOUR, as_of=AtGroup(1)), FEW),
     "plan at an early group of a large table": (lambda x: plan_files(x.registry, ORDERS, as_of=AtGroup(1)), FILES_PER_GROUP + FEW),
-    "plan at a number": (lambda x: plan_files(x.registry, NEIGHBOUR, as_of=read_ends(x.registry)[x.neighbour.table_id]), FEW),
+    "plan at a number": (lambda x: plan_files(x.registry, NEIGHBOUR, as_of=last_journal_numbers(x.registry)[x.neighbour.table_id]), FEW),
     "the number of a time": (lambda x: find_number_at(x.registry, x.neighbour.table_id, x.registry.now()), FEW),
     "the paths of a group": (lambda x: paths_at_group(x, x.neighbour, 1), FEW),
     "the files that the check knows": (lambda x: x.registry.query(check_iceberg._KNOWN, {"id": x.neighbour.table_id}), FEW),
     "the files that the check expects": (lambda x: x.registry.query(check_iceberg._AT_GROUP, {"id": x.neighbour.table_id, "g": 1}), FEW),
     "claim of temporary files": (lambda x: claim_expired(x.registry, limit=10), FEW),
     "journal": (lambda x: read_changes(x.registry, x.big.table_id, after=50, limit=100), 1000),
-    "ends of some tables": (lambda x: read_ends(x.registry, [x.neighbour.table_id]), FEW),
+    "ends of some tables": (lambda x: last_journal_numbers(x.registry, [x.neighbour.table_id]), FEW),
     "footer": (lambda x: footers.load_footer(x.registry, last_path(x)), FEW),
     "pending sums": (lambda x: groups.read_pending(x.registry, x.big.table_id), FEW),
     "JSON files": (lambda x: small_files.has_json(x.registry, x.big.table_id), FEW),

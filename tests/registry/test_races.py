@@ -34,7 +34,7 @@ from lakebed.core.names import TableName
 from lakebed.core.rows import TableFiles
 from lakebed.lake import Lake, connect
 from lakebed.registry.connect import open_backend
-from lakebed.registry.journal.changes import read_ends
+from lakebed.registry.journal.changes import last_journal_numbers
 from lakebed.registry.open import open_registry
 from lakebed.registry.partitions.publish import update_table_files as publish_within
 from lakebed.registry.queries.plans import plan_files
@@ -227,7 +227,7 @@ def assert_dense(seen: list[tuple[int, int, str | None]], registry: Registry) ->
         numbers[table_id].append(number)
     assert all(each == list(range(1, len(each) + 1)) for each in numbers.values())
     end = registry.require_table_id(END)
-    assert {t: n[-1] for t, n in numbers.items() if t != end} == {t: n for t, n in read_ends(registry).items() if t != end}
+    assert {t: n[-1] for t, n in numbers.items() if t != end} == {t: n for t, n in last_journal_numbers(registry).items() if t != end}
 
 
 # -- one name, one table ------------------------------------------------------------------------

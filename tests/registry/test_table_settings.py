@@ -11,12 +11,12 @@ import pytest
 
 from builders import ORDERS, SCHEMA, make_table, make_view, promote, stage, write_partition
 from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError, TagNotFoundError
-from lakebed.registry.snapshots.requests import change_wishes
+from lakebed.registry.snapshots.requests import change_requests
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.registry.tables.view_sets import merge_window
 
 if TYPE_CHECKING:
-    from lakebed.core.tables.snapshots import Wishes
+    from lakebed.core.tables.snapshots import SnapshotRequests
     from lakebed.lake import Lake
 
 NAME = str(ORDERS)
@@ -101,7 +101,7 @@ def test_settings_and_tags_made_while_a_definition_is_staged_stay_when_it_serves
     view = make_view(lake.registry)
     staged = stage(lake.registry)
     lake.configure(str(view.name), retire_after="7d", properties={"owner": "ann"})
-    change_wishes(lake.registry, view.table_id, lambda wishes: replace(wishes, tags={"kept": 1}))
+    change_requests(lake.registry, view.table_id, lambda requested: replace(requested, tags={"kept": 1}))
 
     promote(lake.registry, staged)
 
@@ -138,10 +138,10 @@ def tagged(lake: Lake, **tags: int) -> None:
     make_table(lake.registry)
     write_partition(lake, 1)
 
-    def body(wishes: Wishes) -> Wishes:
-        return type(wishes)(tags=tags)
+    def body(requested: SnapshotRequests) -> SnapshotRequests:
+        return type(requested)(tags=tags)
 
-    change_wishes(lake.registry, lake.table(NAME).table_id, body)
+    change_requests(lake.registry, lake.table(NAME).table_id, body)
 
 
 def test_a_tag_needs_an_id_and_only_untag_takes_one_off(lake: Lake) -> None:

@@ -13,7 +13,7 @@ import workers
 from builders import fake_file, make_table, publish
 from lakebed.core.events import RegistryTable
 from lakebed.core.names import TableName
-from lakebed.registry.journal.changes import read_changes, read_ends
+from lakebed.registry.journal.changes import last_journal_numbers, read_changes
 from lakebed.registry.journal.notifications import ANY_TABLE, Hint, PostgresHints, open_hints
 from lakebed.registry.snapshots.waiting import await_change
 from lakebed.testing import Follower
@@ -175,14 +175,14 @@ class ScriptedHints:
 def test_a_follower_starts_where_it_was_told_and_remembers_where_it_is(registry: Registry) -> None:
     table = make_table(registry)
     publish(registry, table, fake_file(1))
-    middle = read_ends(registry)[table.table_id]
+    middle = last_journal_numbers(registry)[table.table_id]
     publish(registry, table, fake_file(2))
 
     with closing(Follower(registry, {table.table_id: middle})) as follower:
         events = follower.poll()
 
-        assert [e.sequence for e in events] == list(range(middle + 1, read_ends(registry)[table.table_id] + 1))
-        assert follower.positions == read_ends(registry)
+        assert [e.sequence for e in events] == list(range(middle + 1, last_journal_numbers(registry)[table.table_id] + 1))
+        assert follower.positions == last_journal_numbers(registry)
         assert follower.poll() == []
 
 
@@ -194,7 +194,7 @@ def test_following_yields_every_change_until_it_is_stopped(registry: Registry, a
         thread.start()
         for number in range(10):
             publish(writer, table, fake_file(number))
-        end = read_ends(registry)[table.table_id]
+        end = last_journal_numbers(registry)[table.table_id]
         while follower.positions.get(table.table_id, 0) < end:
             time.sleep(0.001)
         stop.set()

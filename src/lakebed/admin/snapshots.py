@@ -13,7 +13,7 @@ from lakebed.core.names import TableName, require_name
 from lakebed.core.results import Rows
 from lakebed.core.suggestions import list_near
 from lakebed.core.tables.settings import FREE, TableSettings, list_free, read_free_properties, read_settings
-from lakebed.core.tables.snapshots import KeptSnapshot, parse_retention, parse_wishes, plan_expiry
+from lakebed.core.tables.snapshots import KeptSnapshot, parse_requests, parse_retention, plan_expiry
 from lakebed.core.times import from_micros, read_age, to_micros
 from lakebed.registry.maintenance.runs import add_run, finish_run
 from lakebed.registry.snapshots.foreign import FOREIGN, read_refs
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakebed.core.rows import TableSnapshots
-    from lakebed.core.tables.snapshots import Wishes
+    from lakebed.core.tables.snapshots import SnapshotRequests
     from lakebed.registry.registry import Registry
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
@@ -61,7 +61,7 @@ class SnapshotRow:
 def list_snapshots(registry: Registry, table: str, *, expired: bool = False) -> Rows[SnapshotRow]:
     """The kept snapshots of a table, oldest first; on request those too that were expired."""
     found = require_table(registry, TableName.parse(table))
-    named = {**parse_wishes(found.metadata.properties).tags, **read_refs(registry, found.table_id).refs}
+    named = {**parse_requests(found.metadata.properties).tags, **read_refs(registry, found.table_id).refs}
     kept = list_kept(registry, found.table_id, expired=expired)
     return Rows(SnapshotRow, [_row(snapshot, found, named) for snapshot in kept])
 
@@ -96,7 +96,7 @@ def _change_tag(registry: Registry, table: str, tag: str, snapshot_id: int | Non
         else:
             _require_kept(tx, table_id, name, snapshot_id)
         write_down(tx, "tag_snapshot", {"table": name, "tag": tag, "snapshot_id": snapshot_id}, actor=actor, table_id=table_id)
-        change_locked(tx, table_id, lambda wishes: _with_tag(wishes, tag, snapshot_id))
+        change_locked(tx, table_id, lambda requested: _with_tag(requested, tag, snapshot_id))
 
     registry.transact(body, tables=[table_id])
 
@@ -120,15 +120,15 @@ def configure_table(registry: Registry, /, table: str, **changes: Unpack[TableSe
     registry.transact(body, tables=[found.table_id])
 
 
-def _with_tag(wishes: Wishes, tag: str, snapshot_id: int | None) -> Wishes:
-    tags = {name: kept for name, kept in wishes.tags.items() if name != tag}
+def _with_tag(requested: SnapshotRequests, tag: str, snapshot_id: int | None) -> SnapshotRequests:
+    tags = {name: kept for name, kept in requested.tags.items() if name != tag}
     if snapshot_id is None:
-        return replace(wishes, tags=tags)
-    return replace(wishes, tags={**tags, tag: snapshot_id}, expire=tuple(s for s in wishes.expire if s != snapshot_id))
+        return replace(requested, tags=tags)
+    return replace(requested, tags={**tags, tag: snapshot_id}, expire=tuple(s for s in requested.expire if s != snapshot_id))
 
 
 def _require_tagged(tx: Transaction, table_id: int, table: str, tag: str) -> None:
-    known = parse_wishes(read_properties(tx, table_id)).tags
+    known = parse_requests(read_properties(tx, table_id)).tags
     if tag not in known:
         raise TagNotFoundError(table, tag, near=list_near(tag, known))
 
@@ -172,7 +172,7 @@ EXPIRE = "expire_snapshots"  # stored, as a job: never rename
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expiry:
-    """The snapshots that are wished away. They go with the table's next Iceberg commit, files that only they held after that."""
+    """Requests that these snapshots expire. They go with the table's next Iceberg commit, files that only they held after that."""
 
     table: str
     snapshots: Rows[SnapshotRow]
@@ -202,10 +202,10 @@ def expire_snapshots(
     plan = Expiry(table=table, snapshots=chosen, kept=len(kept) - len(chosen), dry_run=dry_run)
     if dry_run or not chosen:
         return plan
-    return replace(plan, run_id=_wish(registry, table, [row.snapshot_id for row in chosen], actor=find_actor(actor)))
+    return replace(plan, run_id=_request(registry, table, [row.snapshot_id for row in chosen], actor=find_actor(actor)))
 
 
-def _wish(registry: Registry, table: str, going: list[int], *, actor: str) -> int:
+def _request(registry: Registry, table: str, going: list[int], *, actor: str) -> int:
     name = TableName.parse(table)
     table_id = require_table(registry, name).table_id
 
@@ -244,8 +244,8 @@ def _found(
     registry: Registry, table: str, kept: Rows[SnapshotRow], older_than: timedelta | None, pinned: AbstractSet[int]
 ) -> frozenset[int]:
     properties = require_table(registry, TableName.parse(table)).metadata.properties
-    wishes = parse_wishes(properties)
-    protected = {*wishes.tags.values(), *wishes.branches.values(), *pinned, *(row.snapshot_id for row in kept if row.is_current)}
+    requested = parse_requests(properties)
+    protected = {*requested.tags.values(), *requested.branches.values(), *pinned, *(row.snapshot_id for row in kept if row.is_current)}
     if older_than is not None:
         if older_than < timedelta(0):
             message = f"{table}: an age is not negative, {older_than} is"

@@ -223,7 +223,7 @@ def _partition_by(merged: Merged, request: AdoptRequest) -> tuple[str, ...]:
 
 
 def _existing(registry: Registry, table: LakeTable, files: Sequence[_Surveyed], request: AdoptRequest, types: Mapping[str, str]) -> Target:
-    """What a table is cannot be chosen again; a wish that differs is refused."""
+    """What a table is cannot be chosen again; a request that differs is refused."""
     partition_by = table.partition_by
     event_field = table.schema.by_id.get(table.row.event_time_field or 0)
     event_time = event_field.name if event_field is not None else None

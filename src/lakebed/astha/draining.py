@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from lakebed.registry.journal.changes import read_ends
-from lakebed.registry.journal.cursors import list_parked, read_standing
+from lakebed.registry.journal.changes import last_journal_numbers
+from lakebed.registry.journal.cursors import list_parked, read_lane_states
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -20,12 +20,12 @@ _POLL_S = 0.05
 
 def drain_here(registry: Registry, delivery: Delivery, *, deadline: float) -> bool:
     """True when every lane passed the journal's end and nothing was added meanwhile; False at the deadline, or when a lane is parked."""
-    ends = read_ends(registry)
+    ends = last_journal_numbers(registry)
     while True:
         delivery.see(ends)
         if not _await_passed(delivery, ends, deadline):
             return False
-        newer = read_ends(registry)
+        newer = last_journal_numbers(registry)
         if newer == ends:
             return True
         ends = newer
@@ -55,10 +55,10 @@ def _await_passed(delivery: Delivery, ends: Mapping[int, int], deadline: float) 
 
 
 def _has_passed(registry: Registry, components: Collection[Component]) -> bool:
-    standing = read_standing(registry)
-    for table_id, end in standing.ends.items():
+    states = read_lane_states(registry)
+    for table_id, end in states.ends.items():
         for component in components:
-            cursor = standing.cursors.get((component, table_id))
+            cursor = states.cursors.get((component, table_id))
             if cursor is None or cursor.needs_refresh or cursor.seq < end:
                 return False
     return True

@@ -13,7 +13,7 @@ from lakebed.astha.housekeeper import Housekeeper
 from lakebed.astha.journal_pages import JournalPages
 from lakebed.astha.registry_watcher import RegistryWatcher
 from lakebed.astha.status import ComponentStatus, Tally
-from lakebed.registry.journal.cursors import read_standing
+from lakebed.registry.journal.cursors import read_lane_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -57,7 +57,7 @@ class Incarnation:
         """The watcher listens before the cursors are read, so that no commit falls between."""
         self.delivery.active_until = active_until
         try:
-            self.delivery.open(read_standing(self._registry))
+            self.delivery.open(read_lane_states(self._registry))
         except BaseException:
             self.watcher.close()
             raise

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.registry.journal.changes import read_changes, read_ends
+from lakebed.registry.journal.changes import last_journal_numbers, read_changes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,8 +49,8 @@ class JournalPages:
         with self._reading[table_id % _STRIPES]:  # whoever waited here finds the page of the one before
             return self._find(table_id, after) or self._load(table_id, after)
 
-    def read_end(self, table_id: int) -> int:
-        return read_ends(self._registry, [table_id]).get(table_id, 0)
+    def last_journal_number(self, table_id: int) -> int:
+        return last_journal_numbers(self._registry, [table_id]).get(table_id, 0)
 
     def forget(self) -> None:
         with self._guard:

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import RegistryUnavailableError
-from lakebed.registry.journal.changes import read_ends
+from lakebed.registry.journal.changes import last_journal_numbers
 from lakebed.registry.journal.notifications import open_hints
 
 if TYPE_CHECKING:
@@ -91,14 +91,14 @@ class RegistryWatcher:
         """The ends of the hinted tables, and no others."""
         self._is_unsure |= hint.others
         if hint.tables:
-            self._delivery.see(read_ends(self._registry, hint.tables))
+            self._delivery.see(last_journal_numbers(self._registry, hint.tables))
 
     def _sweep_when_due(self, now: float) -> None:
         """The ends of all tables. Hints that name none come as often as commits: they get a part of the time, however many tables there are."""
         if now < self._due_at:
             return
         self._is_unsure = False
-        self._delivery.see(read_ends(self._registry))
+        self._delivery.see(last_journal_numbers(self._registry))
         ended = time.monotonic()
         self._sweep_at, self._free_at = ended + self._sweep_s, ended + _REST * (ended - now)
 

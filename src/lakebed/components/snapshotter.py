@@ -15,11 +15,11 @@ from lakebed.core.tables.snapshots import (
     Pending,
     Retention,
     SnapshotPolicy,
+    SnapshotRequests,
     Trigger,
-    Wishes,
+    parse_requests,
     parse_retention,
     parse_snapshot_policy,
-    parse_wishes,
     plan_expiry,
 )
 from lakebed.core.times import to_micros
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
 
 PACE_S = 0.2  # between two seals of one table: inserts that come faster share a group, and the commit that follows it
-_PLAN_EVERY_US = 60 * 1_000_000  # thinning is planned at most once a minute: a wish is a registry transaction and an Iceberg commit
+_PLAN_EVERY_US = 60 * 1_000_000  # thinning is planned at most once a minute: a request is a registry transaction and an Iceberg commit
 _LOOK_EVERY_S = 10.0
 _NOTHING = Pending()
 
@@ -47,7 +47,7 @@ class _Table:
 
     policy: SnapshotPolicy = field(default_factory=SnapshotPolicy)
     retention: Retention = field(default_factory=Retention)
-    wishes: Wishes = field(default_factory=Wishes)
+    requested: SnapshotRequests = field(default_factory=SnapshotRequests)
     pending: Pending = _NOTHING
     sealed_upto: int = 0  # files of changes up to this number are sealed, whatever their event says
     snapshots: dict[int, KeptSnapshot] = field(default_factory=dict)
@@ -144,7 +144,7 @@ class Snapshotter:
                 return
             state.planned_at = now
             pinned = read_refs(self._registry, table_id).pinned
-            protected = {*state.wishes.tags.values(), *state.wishes.branches.values(), *pinned}
+            protected = {*state.requested.tags.values(), *state.requested.branches.values(), *pinned}
             gone = plan_expiry(list(state.snapshots.values()), state.retention, now=now, protected=protected)
         if gone:
             self._registry.transact(lambda tx: request_expiry(tx, table_id, gone), tables=[table_id])
@@ -152,7 +152,7 @@ class Snapshotter:
 
 def _configure(state: _Table, properties: str) -> None:
     state.policy, state.retention = parse_snapshot_policy(properties), parse_retention(properties)
-    state.wishes = parse_wishes(properties)
+    state.requested = parse_requests(properties)
 
 
 def _count(state: _Table, operation: ChangeKind, file: TableFiles, before: TableFiles | None, *, sequence: int) -> None:

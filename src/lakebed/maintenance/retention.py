@@ -37,16 +37,16 @@ def retire_expired(place: Workplace) -> Report:
 
 
 def expire_snapshots(place: Workplace) -> Report:
-    """Wishes for every table, also where no event and no tick of the snapshotter came by; the updater carries them out."""
-    wished = 0
+    """Requests for every table, also where no event and no tick of the snapshotter came by; the updater carries them out."""
+    requested = 0
     problems: list[str] = []
     for row in list_tables(place.registry):
         if place.cancelled():
             break
         name = TableName(row.database, row.name)
         with isolated(str(name), problems):
-            wished += len(admin.expire_snapshots(place.registry, str(name), dry_run=False, actor=place.actor).snapshots)
-    return Report(result={"wished": wished}, problems=tuple(problems))
+            requested += len(admin.expire_snapshots(place.registry, str(name), dry_run=False, actor=place.actor).snapshots)
+    return Report(result={"wished": requested}, problems=tuple(problems))
 
 
 def list_views_first(place: Workplace) -> list[LakeTable]:

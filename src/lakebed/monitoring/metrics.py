@@ -61,7 +61,7 @@ class Metrics:
         self._orphans: int | None = None
         self._reading = threading.Lock()
         self._read_at = float("-inf")
-        self._figures: LakeMetrics | None = None
+        self._metrics: LakeMetrics | None = None
 
     def note_commit(self, seconds: float) -> None:
         self._commits.observe(seconds)
@@ -107,32 +107,32 @@ class Metrics:
             yield _family(metric, [((str(c.component),), getattr(c, name)) for c in status.components])
 
     def _of_registry(self) -> Iterator[Family]:
-        figures = self._read()
-        yield _family(d.REGISTRY_UP, [((), float(figures is not None))])
-        if figures is None:
+        metrics = self._read()
+        yield _family(d.REGISTRY_UP, [((), float(metrics is not None))])
+        if metrics is None:
             return
         for metric, name in ((d.TABLE_ROWS, "rows"), (d.TABLE_FILES, "files"), (d.TABLE_BYTES, "size_bytes"),
                              (d.GROUPS_BEHIND, "groups_behind"), (d.LAG_SECONDS, "waiting_s"), (d.DEGRADED, "degraded")):  # fmt: skip
-            yield _family(metric, [((t.table,), float(getattr(t, name))) for t in figures.tables])
-        yield _family(d.SMALL_SHARE, [((t.table,), t.small_files / t.files if t.files else 0.0) for t in figures.tables])
-        yield _family(d.OPEN_LETTERS, [((component,), count) for component, count in figures.dead_letters.items()])
+            yield _family(metric, [((t.table,), float(getattr(t, name))) for t in metrics.tables])
+        yield _family(d.SMALL_SHARE, [((t.table,), t.small_files / t.files if t.files else 0.0) for t in metrics.tables])
+        yield _family(d.OPEN_LETTERS, [((component,), count) for component, count in metrics.dead_letters.items()])
         for metric, value in (
-            (d.TEMPORARY_FILES, figures.queued_files), (d.TEMPORARY_BYTES, figures.queued_bytes),
-            (d.TEMPORARY_EXPIRED, figures.queued_expired), (d.TEMPORARY_FAILED, figures.queued_failed),
-            (d.OPERATIONS, figures.open_operations), (d.DEAD_OPERATIONS, figures.dead_operations), (d.REQUESTED, figures.requested_runs),
+            (d.TEMPORARY_FILES, metrics.queued_files), (d.TEMPORARY_BYTES, metrics.queued_bytes),
+            (d.TEMPORARY_EXPIRED, metrics.queued_expired), (d.TEMPORARY_FAILED, metrics.queued_failed),
+            (d.OPERATIONS, metrics.open_operations), (d.DEAD_OPERATIONS, metrics.dead_operations), (d.REQUESTED, metrics.requested_runs),
         ):  # fmt: skip
             yield _family(metric, [((), value)])
 
     def _read(self) -> LakeMetrics | None:
         """None when the registry does not answer."""
         with self._reading:
-            if self._figures is None or time.monotonic() - self._read_at >= _FRESH_S:
+            if self._metrics is None or time.monotonic() - self._read_at >= _FRESH_S:
                 try:
-                    self._figures = read_metrics(self._registry)
+                    self._metrics = read_metrics(self._registry)
                 except LakebedError:
-                    self._figures = None
+                    self._metrics = None
                 self._read_at = time.monotonic()
-            return self._figures
+            return self._metrics
 
     def _of_compaction(self) -> Iterator[Family]:
         found = self._compactor()

@@ -47,7 +47,7 @@ class Reader:
 
 @dataclass(slots=True)
 class LockedTable:
-    """One lake table under this transaction's lock; what is drawn here is saved when the transaction ends."""
+    """One lake table under this transaction's lock; what is allocated here is saved when the transaction ends."""
 
     head: TableHead
     last_slot: int = field(init=False)
@@ -76,7 +76,7 @@ class LockedTable:
         return self.head.last_seq + 1
 
     def save_allocated(self) -> Execute | None:
-        """The statement that saves what was drawn since the last time; None when nothing was."""
+        """The statement that saves what was allocated since the last time; None when nothing was."""
         if (self.last_slot, self.last_id) == self.saved:
             return None
         self.saved = (self.last_slot, self.last_id)
@@ -155,7 +155,7 @@ class Transaction:
         return table.last_modified
 
     def flush(self) -> None:
-        """Save what was drawn; the last statements of the transaction."""
+        """Save what was allocated; the last statements of the transaction."""
         for table in self.tables.values():
             if (part := table.save_allocated()) is not None:
                 self.send(part.sql, part.params)

@@ -15,7 +15,7 @@ from lakebed.iceberg.upkeep.reachable import find_needed
 from lakebed.registry.repair import rows
 from lakebed.registry.repair.captures import finalize_missing
 from lakebed.registry.repair.journal import disown, drop_purged, forget_journal, lower_horizon, mark_refresh, mend_leases, reindex
-from lakebed.registry.repair.slots import redraw_slots
+from lakebed.registry.repair.slots import reallocate_slots
 from lakebed.registry.tables.lake_tables import list_all_tables
 from lakebed.registry.verify import restore_programs
 from lakebed.repair.recapture import recapture_files, reread_event_ranges
@@ -113,7 +113,7 @@ def _retire(mender: Mender, step: Step, *, reason: str) -> str:
 
 
 def _new_slots(mender: Mender, step: Step) -> str:
-    return f"{mender.in_tables(step, partial(redraw_slots, most=mender.max_partitions))} partition(s) have new slots"
+    return f"{mender.in_tables(step, partial(reallocate_slots, most=mender.max_partitions))} partition(s) have new slots"
 
 
 def _renumber(mender: Mender, step: Step) -> str:

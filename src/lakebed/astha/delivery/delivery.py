@@ -67,13 +67,13 @@ class Delivery:
 
     # -- what there is to do ------------------------------------------------------------------
 
-    def open(self, standing: LaneStates) -> None:
+    def open(self, states: LaneStates) -> None:
         """Lanes from the saved cursors; one that never started, or lost something, refreshes first."""
         with self.lock:
-            for table_id in standing.ends:
+            for table_id in states.ends:
                 for component in self.subscribers:
-                    self._add_lane(component, table_id, standing)
-        self.see(standing.ends)
+                    self._add_lane(component, table_id, states)
+        self.see(states.ends)
 
     def see(self, ends: Mapping[int, int]) -> None:
         """The journal's ends as they were just read."""
@@ -135,7 +135,7 @@ class Delivery:
 
     def _require_mark(self, lane: Lane, mark: Any) -> None:
         """A mark that cannot be true would have the lane refresh for ever, or skip what nobody has seen."""
-        if not isinstance(mark, int) or mark < lane.floor or (mark > lane.end and mark > self._pages.read_end(lane.table_id)):
+        if not isinstance(mark, int) or mark < lane.floor or (mark > lane.end and mark > self._pages.last_journal_number(lane.table_id)):
             message = (
                 f"on_refresh of {lane.component} for table {lane.table_id} returned {mark!r}: it must be the journal number that "
                 f"the state it read reflects, from {lane.floor} to the journal's end"
@@ -347,9 +347,9 @@ class Delivery:
 
     # -- with the lock held -------------------------------------------------------------------
 
-    def _add_lane(self, component: Component, table_id: int, standing: LaneStates | None = None) -> Lane:
-        cursor = standing.cursors.get((component, table_id)) if standing else None
-        parked = standing.parked.get((component, table_id)) if standing else None
+    def _add_lane(self, component: Component, table_id: int, states: LaneStates | None = None) -> Lane:
+        cursor = states.cursors.get((component, table_id)) if states else None
+        parked = states.parked.get((component, table_id)) if states else None
         lane = Lane(component=component, table_id=table_id, retry=self.options.retry, needs_refresh=True)
         if cursor is not None:
             lane.position, lane.epoch, lane.needs_refresh = cursor.seq, cursor.epoch, cursor.needs_refresh or parked is not None

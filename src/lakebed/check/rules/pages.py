@@ -41,9 +41,9 @@ def find_undecodable(scan: Scan) -> Iterator[Finding]:
             for file_id, table_id, path, partition_id, retired_seq in page:
                 reason = _examine(storage, inspector, path)
                 if reason is not None and scan.query(_THERE, {"id": file_id}):
-                    standing = "live" if retired_seq is None else "retired"
+                    state = "live" if retired_seq is None else "retired"
                     yield FILE_PAGES.broken(
-                        scan.name(table_id), path, f"{reason}: {_AGAIN}", facts=(standing,), partition_id=partition_id
+                        scan.name(table_id), path, f"{reason}: {_AGAIN}", facts=(state,), partition_id=partition_id
                     )  # fmt: skip
 
 

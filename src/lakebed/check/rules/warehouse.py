@@ -74,7 +74,7 @@ class _Registered:
     footer_length: int | None
     footer_checksum: str | None
     partition_id: int
-    standing: str  # live or retired
+    state: str  # live or retired
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class _Verdict:
     message: str
 
     def tell(self, table: str | None, file: _Registered) -> Finding:
-        return self.rule.broken(table, file.path, self.message, facts=(file.standing,), partition_id=file.partition_id)
+        return self.rule.broken(table, file.path, self.message, facts=(file.state,), partition_id=file.partition_id)
 
 
 def find_altered(scan: Scan) -> Iterator[Finding]:
@@ -160,7 +160,7 @@ def _registered(row: Row) -> _Registered:
     return _Registered(
         file_id=row[0], table_id=row[1], path=row[2], size_bytes=row[3], checksum=row[4], checksum_kind=row[5],
         footer_format=row[6], footer_length=row[7], footer_checksum=row[8], partition_id=row[9],
-        standing="live" if row[10] is None else "retired",
+        state="live" if row[10] is None else "retired",
     )  # fmt: skip
 
 

@@ -34,20 +34,20 @@ def status(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, as_json: As
 
     Example: lakebed astha status
     """
-    from lakebed.registry.journal.cursors import read_standing  # noqa: PLC0415 - after the registry is there
+    from lakebed.registry.journal.cursors import read_lane_states  # noqa: PLC0415 - after the registry is there
     from lakebed.registry.journal.leases import find_holder  # noqa: PLC0415
     from lakebed.registry.snapshots.foreign import list_stops  # noqa: PLC0415
 
     with opened(registry, warehouse) as lake:
-        standing, holder = read_standing(lake.registry), find_holder(lake.registry, "astha")
+        states, holder = read_lane_states(lake.registry), find_holder(lake.registry, "astha")
         stops, names = list_stops(lake.registry), _names(lake)
     lanes = [
         {
-            "table": names[table_id], "component": str(component), "behind": standing.ends.get(table_id, 0) - cursor.seq,
-            "needs_refresh": cursor.needs_refresh, "parked": (component, table_id) in standing.parked,
-            "reason": _say_why(component, table_id, standing, stops),
+            "table": names[table_id], "component": str(component), "behind": states.ends.get(table_id, 0) - cursor.seq,
+            "needs_refresh": cursor.needs_refresh, "parked": (component, table_id) in states.parked,
+            "reason": _say_why(component, table_id, states, stops),
         }
-        for (component, table_id), cursor in sorted(standing.cursors.items(), key=lambda item: (item[0][1], item[0][0]))
+        for (component, table_id), cursor in sorted(states.cursors.items(), key=lambda item: (item[0][1], item[0][0]))
         if table_id in names
     ]  # fmt: skip
     if as_json:
@@ -57,11 +57,11 @@ def status(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, as_json: As
     print_table(_LANES, lanes, empty="no component has looked at a table yet")
 
 
-def _say_why(component: Component, table_id: int, standing: LaneStates, stops: Mapping[int, LakebedError]) -> str:
+def _say_why(component: Component, table_id: int, states: LaneStates, stops: Mapping[int, LakebedError]) -> str:
     """Why a lane waits for a person; empty where it does not."""
     if component == "iceberg_updater" and table_id in stops:
         return f"{stops[table_id].code}: {stops[table_id]}"
-    parked = standing.parked.get((component, table_id))
+    parked = states.parked.get((component, table_id))
     return "" if parked is None else parked.error
 
 
@@ -169,10 +169,10 @@ def _names(lake: Lake, wanted: str | None = None) -> dict[int, str]:
 
 def _read_last(lake: Lake, names: dict[int, str], *, limit: int) -> tuple[dict[int, int], list[dict[str, Any]]]:
     """The newest changes in the order of time, and where each journal ends."""
-    from lakebed.registry.journal.changes import read_bounds, read_changes  # noqa: PLC0415 - after the registry is there
+    from lakebed.registry.journal.changes import last_and_purged_numbers, read_changes  # noqa: PLC0415 - after the registry is there
 
     with lake.registry.read() as reader:
-        ends = {table_id: end for table_id, end in read_bounds(reader).items() if table_id in names}
+        ends = {table_id: end for table_id, end in last_and_purged_numbers(reader).items() if table_id in names}
         events = [
             event
             for table_id, (last, purged) in ends.items()

@@ -216,8 +216,8 @@ def _render_orphans(found: Sweep, *, execute: bool, as_json: bool) -> None:
 def _render_compaction(done: CompactionResult, *, as_json: bool) -> None:
     if as_json:
         damaged = [asdict(file) for file in done.damaged]
-        figures = {key: getattr(done, key) for key in _RESULT}
-        print_json({"dry_run": done.dry_run, "planned_files": done.plan.files, **figures, "damaged": damaged})
+        counts = {key: getattr(done, key) for key in _RESULT}
+        print_json({"dry_run": done.dry_run, "planned_files": done.plan.files, **counts, "damaged": damaged})
         return
     if done.dry_run:
         out().print(f"would rewrite {done.plan.files:,} files, {done.plan.size_bytes / 1e6:,.1f} MB; `lakebed compact plan` says why")

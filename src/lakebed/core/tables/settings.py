@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.suggestions import suggest
-from lakebed.core.tables.snapshots import RETENTION, RETIRE_AFTER, SNAPSHOT, WISHES, read_retention, read_retire_after, read_snapshot_policy
+from lakebed.core.tables.snapshots import (
+    REQUESTS,
+    RETENTION,
+    RETIRE_AFTER,
+    SNAPSHOT,
+    read_retention,
+    read_retire_after,
+    read_snapshot_policy,
+)
 from lakebed.core.tables.view_sets import MERGE_WINDOW
 from lakebed.core.times import parse_duration
 
@@ -18,7 +26,7 @@ if TYPE_CHECKING:
 LEGACY = "legacy"  # stored, of an imported table: never rename
 INDEXED, DEFINITION = "indexed", "definition"  # stored: never rename
 FREE = "properties"
-INTERNAL = frozenset({INDEXED, DEFINITION, WISHES, LEGACY})
+INTERNAL = frozenset({INDEXED, DEFINITION, REQUESTS, LEGACY})
 _INTERNAL_PREFIX = "lakebed."
 _MAX_KEY = 255
 
@@ -95,7 +103,7 @@ def _refuse(table: str, key: str) -> None:
 
 def _require_not_internal(table: str, key: str) -> None:
     if _is_internal(key):
-        instead = ": use tag and untag" if key.lower() == WISHES else ""
+        instead = ": use tag and untag" if key.lower() == REQUESTS else ""
         message = f"{table}: {key!a} is internal: only Lakebed writes it{instead}; nothing was changed"
         raise InvalidValueError(message)
 

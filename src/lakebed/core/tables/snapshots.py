@@ -197,18 +197,18 @@ def _number(what: str, value: object, *, whole: bool) -> float:
     return int(value) if whole else float(value)
 
 
-WISHES = "wishes"  # stored: never rename
+REQUESTS = "wishes"  # stored: never rename
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """Snapshots to expire (those already gone are no wish any more), and the refs that are to be there, by name."""
+class SnapshotRequests:
+    """Snapshots to expire (those already gone are not requested any more), and the refs that are to be there, by name."""
 
     expire: tuple[int, ...] = ()
     tags: Mapping[str, int] = field(default_factory=dict)
     branches: Mapping[str, int] = field(default_factory=dict)
 
-    def expiring(self, going: Iterable[int], *, present: AbstractSet[int]) -> Wishes:
+    def expiring(self, going: Iterable[int], *, present: AbstractSet[int]) -> SnapshotRequests:
         """These too, of the snapshots that are there. A tag may have come meanwhile: what it names stays."""
         named = {*self.tags.values(), *self.branches.values()}
         return replace(self, expire=tuple(sorted(({*self.expire, *going} & present) - named)))
@@ -217,7 +217,9 @@ class Wishes:
         return {"expire": sorted(self.expire), "tags": dict(self.tags), "branches": dict(self.branches)}
 
 
-def parse_wishes(properties: str) -> Wishes:
+def parse_requests(properties: str) -> SnapshotRequests:
     """From the text of `table_metadata.properties`."""
-    stored = json.loads(properties).get(WISHES, {})
-    return Wishes(expire=tuple(stored.get("expire", ())), tags=dict(stored.get("tags", {})), branches=dict(stored.get("branches", {})))
+    stored = json.loads(properties).get(REQUESTS, {})
+    return SnapshotRequests(
+        expire=tuple(stored.get("expire", ())), tags=dict(stored.get("tags", {})), branches=dict(stored.get("branches", {}))
+    )

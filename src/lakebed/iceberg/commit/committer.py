@@ -41,7 +41,7 @@ from lakebed.registry.journal.leases import require_epoch
 from lakebed.registry.partitions.retire import DEFAULT_GRACE_US
 from lakebed.registry.snapshots.foreign import clear_stop, list_tables_with_foreign, record_stop
 from lakebed.registry.snapshots.history import list_queued, sum_at_group
-from lakebed.registry.snapshots.requests import change_wishes
+from lakebed.registry.snapshots.requests import change_requests
 from lakebed.registry.tables.groups import list_files_at_group
 from lakebed.registry.tables.lake_tables import find_row
 
@@ -91,7 +91,7 @@ class Committer:
         self._guard = threading.Lock()
 
     def advance(self, table_id: int) -> Advanced | None:
-        """Bring the table to the newest sealed group, schema and wishes; None when it is there already, or dropped."""
+        """Bring the table to the newest sealed group, schema and requests; None when it is there already, or dropped."""
         with self._owning(table_id) as owned:
             return self._advance(table_id, owned)
 
@@ -156,7 +156,7 @@ class Committer:
         if not (undone := list_changes(base.metadata, state.wanted)):
             return None
         now_ms = self.registry.now() // 1000
-        target = complete(evolve(rewind(base.metadata, state.wanted, now_ms=now_ms), state.wanted), state.wanted.wishes)
+        target = complete(evolve(rewind(base.metadata, state.wanted, now_ms=now_ms), state.wanted), state.wanted.requested)
         after = self._swap(state, base, target, self._files(state), owned, now_ms=now_ms)
         return describe_commit(state, after, None, undone=undone)
 
@@ -205,7 +205,7 @@ class Committer:
         if state is None:
             return None
         self._require_lineage(state, base)
-        if old := list_old_tags(base.metadata, state.wanted.wishes):
+        if old := list_old_tags(base.metadata, state.wanted.requested):
             self._keep_tags(table_id, old)
             return self._advance(table_id, owned)
         if since < state.row.committed_group:  # an older catalog came back: rows of files that left since may be gone
@@ -302,7 +302,7 @@ class Committer:
             writer = SnapshotWriter(files=files, store=self.store, form=form, metadata=target, now_ms=now_ms, limits=self._limits)
             written = writer.write(change, table=str(state.name))
             target = add_snapshot(target, written.snapshot, group=group)
-        return complete(target, state.wanted.wishes), written
+        return complete(target, state.wanted.requested), written
 
     def _form(self, state: TableState, target: TableMetadataV2) -> ManifestFormat:
         wanted = state.wanted
@@ -393,5 +393,5 @@ class Committer:
             self.registry.transact(lambda tx: clear_stop(tx, state.name), tables=[state.table_id])
 
     def _keep_tags(self, table_id: int, tags: dict[str, int]) -> None:
-        """Before they are needed: a wish that is not granted yet harms nothing, a snapshot without its tag might go."""
-        change_wishes(self.registry, table_id, lambda wishes: replace(wishes, tags={**wishes.tags, **tags}))
+        """Before they are needed: a request that is not carried out yet harms nothing, a snapshot without its tag might go."""
+        change_requests(self.registry, table_id, lambda requested: replace(requested, tags={**requested.tags, **tags}))

@@ -59,7 +59,7 @@ class Settler:
         unreachable = self._list_unreachable(state.table_id, gone, after.metadata)
         unreachable |= dict.fromkeys(list_dropped_logs(before.metadata, after.metadata), 0)
         queued = _weigh(self.storage, unreachable)
-        pins = None if known else find_pins(after.metadata, state.wanted.wishes)  # they change only with a commit of another program
+        pins = None if known else find_pins(after.metadata, state.wanted.requested)  # they change only with a commit of another program
         is_new = pins is not None and pins != read_refs(self.registry, state.table_id)
         if come or gone or queued or is_new or not _is_known(state, after.metadata):
             body = partial(_record, state=state, after=after, come=come, gone=list(gone), queued=queued, pins=pins, lease=lease)

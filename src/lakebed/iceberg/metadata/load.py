@@ -92,7 +92,7 @@ class TableOpener:
 
     def create(self, state: TableState, *, epoch: int, over: bool = False) -> Base:
         """An empty table; `over` takes the place of whatever the pointer says. Sequence numbers go on where they stood."""
-        metadata = complete(create_metadata(state.wanted, now_ms=self._registry.now() // 1000), state.wanted.wishes)
+        metadata = complete(create_metadata(state.wanted, now_ms=self._registry.now() // 1000), state.wanted.requested)
         rows = list_snapshots(self._registry, state.table_id, expired=True) if over else []
         last = max((row.sequence_number for row in rows), default=0)
         return self._publish(state, metadata.model_copy(update={"last_sequence_number": last}), 0, epoch=epoch, over=over)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lakebed.core.schema.schema import Schema
-    from lakebed.core.tables.snapshots import Wishes
+    from lakebed.core.tables.snapshots import SnapshotRequests
 
 TABLE_ID = "lakebed.table-id"  # this and the next: stored, never rename
 COMMITTED_GROUP = "lakebed.committed-group"
@@ -61,7 +61,7 @@ class TableDefinition:
     history: tuple[Schema, ...]
     partition_by: tuple[str, ...]
     with_instance: bool
-    wishes: Wishes
+    requested: SnapshotRequests
 
     def partitioning(self, spec_id: int) -> Partitioning:
         return make_partitioning(self.schema, self.partition_by, with_instance=self.with_instance, spec_id=spec_id)

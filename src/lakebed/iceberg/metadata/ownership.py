@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.refs import SnapshotRef
     from pyiceberg.table.snapshots import Snapshot
 
-    from lakebed.core.tables.snapshots import Wishes
+    from lakebed.core.tables.snapshots import SnapshotRequests
     from lakebed.iceberg.metadata.metadata import TableDefinition
 
 WRITTEN = "lakebed.written"  # stored: never rename
@@ -37,23 +37,23 @@ _NAMES = {  # the key in the property, stored: never rename; and what a person c
 }
 
 
-def complete(metadata: TableMetadataV2, wishes: Wishes) -> TableMetadataV2:
-    """Refs as wished, and the wished snapshots gone, except those that a ref or the table itself needs; then what we wrote is recorded.
+def complete(metadata: TableMetadataV2, requested: SnapshotRequests) -> TableMetadataV2:
+    """Refs as requested, and the snapshots requested to expire gone, except those that a ref or the table itself needs; then what we wrote is recorded.
 
     Refs of other programs stay as they are, and what they lead to stays. The very same object when nothing differs.
     """
-    foreign = find_foreign_refs(metadata, wishes)
+    foreign = find_foreign_refs(metadata, requested)
     present = {snapshot.snapshot_id for snapshot in metadata.snapshots}
-    ours = _refs(wishes.tags.items(), SnapshotRefType.TAG, present) | _refs(wishes.branches.items(), SnapshotRefType.BRANCH, present)
+    ours = _refs(requested.tags.items(), SnapshotRefType.TAG, present) | _refs(requested.branches.items(), SnapshotRefType.BRANCH, present)
     ours = {name: ref for name, ref in ours.items() if name not in foreign}
     refs = {**{name: ref for name, ref in metadata.refs.items() if name == MAIN_BRANCH}, **foreign, **ours}
-    needed = {ref.snapshot_id for ref in refs.values()} | find_pins(metadata, wishes).pinned | {metadata.current_snapshot_id}
-    kept = without_snapshots(metadata, present.intersection(wishes.expire) - needed)
+    needed = {ref.snapshot_id for ref in refs.values()} | find_pins(metadata, requested).pinned | {metadata.current_snapshot_id}
+    kept = without_snapshots(metadata, present.intersection(requested.expire) - needed)
     return _sign(kept if refs == kept.refs else kept.model_copy(update={"refs": refs}), ours)
 
 
-def _refs(wished: Iterable[tuple[str, int]], kind: SnapshotRefType, present: set[int]) -> dict[str, SnapshotRef]:
-    return {name: make_ref(snapshot_id, kind) for name, snapshot_id in wished if snapshot_id in present and name != MAIN_BRANCH}
+def _refs(named: Iterable[tuple[str, int]], kind: SnapshotRefType, present: set[int]) -> dict[str, SnapshotRef]:
+    return {name: make_ref(snapshot_id, kind) for name, snapshot_id in named if snapshot_id in present and name != MAIN_BRANCH}
 
 
 def _sign(metadata: TableMetadataV2, ours: dict[str, SnapshotRef]) -> TableMetadataV2:
@@ -92,10 +92,10 @@ def belongs(metadata: TableMetadataV2, table_id: int) -> bool:
     return bool(properties.get(TABLE_ID) == str(table_id))
 
 
-def find_foreign_refs(metadata: TableMetadataV2, wishes: Wishes) -> dict[str, SnapshotRef]:
-    """Branches and tags that other programs made or moved. Before Lakebed recorded its own, those were its own that are wished for."""
+def find_foreign_refs(metadata: TableMetadataV2, requested: SnapshotRequests) -> dict[str, SnapshotRef]:
+    """Branches and tags that other programs made or moved. Before Lakebed recorded its own, those were its own that were requested."""
     written = read_written(metadata)
-    ours = {**wishes.tags, **wishes.branches} if written is None else written["refs"]
+    ours = {**requested.tags, **requested.branches} if written is None else written["refs"]
     present = {snapshot.snapshot_id for snapshot in metadata.snapshots}
     return {
         name: ref
@@ -104,10 +104,10 @@ def find_foreign_refs(metadata: TableMetadataV2, wishes: Wishes) -> dict[str, Sn
     }
 
 
-def find_pins(metadata: TableMetadataV2, wishes: Wishes) -> ForeignRefs:
+def find_pins(metadata: TableMetadataV2, requested: SnapshotRequests) -> ForeignRefs:
     """The refs of other programs and the snapshots that they keep: a tag keeps one, a branch also what was committed to it before."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    foreign = find_foreign_refs(metadata, wishes)
+    foreign = find_foreign_refs(metadata, requested)
     pinned = {ref.snapshot_id for ref in foreign.values()}
     for ref in foreign.values():
         if ref.snapshot_ref_type == SnapshotRefType.BRANCH:

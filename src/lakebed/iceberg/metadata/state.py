@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
 from lakebed.core.schema.transforms import resolve_transforms
-from lakebed.core.tables.snapshots import parse_wishes
+from lakebed.core.tables.snapshots import parse_requests
 from lakebed.iceberg.locations import to_uri
 from lakebed.iceberg.metadata.metadata import TableDefinition
 from lakebed.iceberg.types.schemas import parse_schema
@@ -59,7 +59,7 @@ class TableState:
             history=tuple(parse_schema(version.schema) for version in self.versions),
             partition_by=tuple(json.loads(self.serving.partition_by)),
             with_instance=self.with_instance,
-            wishes=parse_wishes(self.serving.properties),
+            requested=parse_requests(self.serving.properties),
         )
 
     @cached_property

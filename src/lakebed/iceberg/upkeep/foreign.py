@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadataV2
     from pyiceberg.table.snapshots import Snapshot
 
-    from lakebed.core.tables.snapshots import Wishes
+    from lakebed.core.tables.snapshots import SnapshotRequests
     from lakebed.iceberg.metadata.metadata import TableDefinition
     from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
@@ -50,11 +50,11 @@ def name_tag(metadata: TableMetadataV2) -> str | None:
     return None if current is None or is_our_snapshot(current) else f"{FOREIGN_TAG}{current.snapshot_id}"
 
 
-def list_old_tags(metadata: TableMetadataV2, wishes: Wishes) -> dict[str, int]:
-    """Tags that discarding made before it recorded them as wished for: from then on they can be taken off like any other."""
+def list_old_tags(metadata: TableMetadataV2, requested: SnapshotRequests) -> dict[str, int]:
+    """Tags that discarding made before it recorded them as requested: from then on they can be taken off like any other."""
     if read_written(metadata) is not None:
         return {}
-    return {name: r.snapshot_id for name, r in metadata.refs.items() if name.startswith(FOREIGN_TAG) and name not in wishes.tags}
+    return {name: r.snapshot_id for name, r in metadata.refs.items() if name.startswith(FOREIGN_TAG) and name not in requested.tags}
 
 
 def rewind(metadata: TableMetadataV2, wanted: TableDefinition, *, now_ms: int) -> TableMetadataV2:

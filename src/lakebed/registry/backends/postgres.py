@@ -185,14 +185,14 @@ class PostgresBackend:
             heads = own.raw.execute(_HEADS, {"ids": list(table_ids)}) if table_ids else None
             fresh = own.raw.execute(_FRESH, {"ids": list(table_ids)}) if table_ids else own.raw.execute(_CLOCK)
             rows = heads.fetchall() if heads is not None else []
-            now, standings = fresh.fetchone() or (0, None)
+            now, version_states = fresh.fetchone() or (0, None)
         except psycopg.Error as exc:
             self.rollback(connection)
             translate(exc, self.shown_url)
         except BaseException:
             self.rollback(connection)
             raise
-        return [head_of(row, (standings or {}).get(str(row[0]))) for row in rows], now
+        return [head_of(row, (version_states or {}).get(str(row[0]))) for row in rows], now
 
     def begin_read(self, connection: Connection) -> None:
         connection.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")

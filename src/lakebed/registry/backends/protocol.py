@@ -33,11 +33,11 @@ class TableHead:
     row_count: int
     file_count: int
     total_size: int
-    standings: str
+    version_states: str
 
     def find_version_state(self, schema_hash: str) -> str | None:
         """How the table stands to a version of itself; None when it has no such version."""
-        _, found, rest = f",{self.standings},".partition(f",{schema_hash}:")
+        _, found, rest = f",{self.version_states},".partition(f",{schema_hash}:")
         return rest.partition(",")[0] if found else None
 
 
@@ -46,7 +46,7 @@ t.last_modified, t.last_group, t.committed_group, t.dropped_at,
 t.row_count, t.file_count, t.total_size"""
 
 
-def head_of(row: tuple[Any, ...], standings: str | None) -> TableHead:
+def head_of(row: tuple[Any, ...], version_states: str | None) -> TableHead:
     return TableHead(
         table_id=row[0],
         last_seq=row[1],
@@ -63,7 +63,7 @@ def head_of(row: tuple[Any, ...], standings: str | None) -> TableHead:
         row_count=row[12],
         file_count=row[13],
         total_size=row[14],
-        standings=standings or "",
+        version_states=version_states or "",
     )
 
 

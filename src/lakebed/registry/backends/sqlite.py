@@ -51,7 +51,7 @@ _PRAGMAS = (
     "PRAGMA temp_store=MEMORY",  # statement journals of bulk changes would otherwise go to files
     "PRAGMA wal_autocheckpoint=2000",  # 8 MB: a WAL that still grows makes a commit a third slower, and every checkpoint stops somebody
 )
-_STANDINGS = "(SELECT group_concat(m.schema_hash || ':' || m.standing) FROM table_metadata m WHERE m.table_id = s.table_id)"
+_VERSION_STATES = "(SELECT group_concat(m.schema_hash || ':' || m.standing) FROM table_metadata m WHERE m.table_id = s.table_id)"
 # together they change nothing, and write a page: what the WAL holds behind it has a wrong checksum then
 _WRITE = "INSERT INTO astha_state (key, value, updated_at) VALUES ('overwritten', '', 0)"
 _TAKE_BACK = "DELETE FROM astha_state WHERE key = 'overwritten'"
@@ -59,8 +59,8 @@ _TAKE_BACK = "DELETE FROM astha_state WHERE key = 'overwritten'"
 _PROBE = "DELETE FROM table_seq WHERE 0"
 _BIRTH = threading.Lock()
 _HOLDS_REGISTRY = "SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'"
-_HEADS = f"SELECT {HEAD_COLUMNS}, {_STANDINGS} FROM table_seq s JOIN tables t ON t.id = s.table_id WHERE s.table_id IN (:ids*) ORDER BY s.table_id"
-_HEAD = f"SELECT {HEAD_COLUMNS}, {_STANDINGS} FROM table_seq s JOIN tables t ON t.id = s.table_id WHERE s.table_id = ?"
+_HEADS = f"SELECT {HEAD_COLUMNS}, {_VERSION_STATES} FROM table_seq s JOIN tables t ON t.id = s.table_id WHERE s.table_id IN (:ids*) ORDER BY s.table_id"
+_HEAD = f"SELECT {HEAD_COLUMNS}, {_VERSION_STATES} FROM table_seq s JOIN tables t ON t.id = s.table_id WHERE s.table_id = ?"
 
 
 class SqliteConnection:

@@ -70,7 +70,7 @@ def find_change(reader: Queryable, table_id: int, number: int) -> Event[Row] | N
     return decode_changes(reader, table_id, rows)[0] if rows and rows[0][0] == number else None
 
 
-def read_ends(reader: Queryable, tables: Collection[int] | None = None) -> dict[int, int]:
+def last_journal_numbers(reader: Queryable, tables: Collection[int] | None = None) -> dict[int, int]:
     """The last number of every table's journal, which the sweep compares with its cursors, or of these tables' alone."""
     rows = reader.query(_ALL_ENDS) if tables is None else reader.query(_SOME_ENDS, {"ids": sorted(tables)})
     return {row[0]: row[1] for row in rows}
@@ -82,7 +82,7 @@ def last_journal_number(reader: Queryable, table_id: int) -> int:
     return int(rows[0][0]) if rows else 0
 
 
-def read_bounds(reader: Queryable) -> dict[int, tuple[int, int]]:
+def last_and_purged_numbers(reader: Queryable) -> dict[int, tuple[int, int]]:
     """The last number of every table's journal, and the last one that was purged."""
     return {row[0]: (row[1], row[2]) for row in reader.query("SELECT table_id, last_seq, purged_seq FROM table_seq")}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.core.events import Component
 from lakebed.core.times import from_micros
-from lakebed.registry.journal.changes import Cursor, read_ends
+from lakebed.registry.journal.changes import Cursor, last_journal_numbers
 from lakebed.registry.journal.leases import Lease, require_epoch
 from lakebed.registry.key_values import delete_value, find_value, list_values, set_value
 
@@ -96,9 +96,9 @@ class Saved:
     refused: dict[LaneKey, Cursor]  # lanes that a newer epoch took over, as they stand now
 
 
-def read_standing(registry: Registry) -> LaneStates:
+def read_lane_states(registry: Registry) -> LaneStates:
     with registry.read() as reader:
-        return LaneStates(ends=read_ends(reader), cursors=read_cursors(reader), parked=list_parked(reader))
+        return LaneStates(ends=last_journal_numbers(reader), cursors=read_cursors(reader), parked=list_parked(reader))
 
 
 def read_cursors(reader: Queryable) -> dict[LaneKey, Cursor]:
@@ -120,8 +120,8 @@ def save_progress(
     A dead letter is written with the cursor that goes past it or not at all.
     """
     healed = sorted(healed)
-    touched = {drop.table_id for drop in drops if drop.parked} | {table_id for _, table_id in healed}
-    with registry.write(sorted(touched)) as tx:
+    table_ids = {drop.table_id for drop in drops if drop.parked} | {table_id for _, table_id in healed}
+    with registry.write(sorted(table_ids)) as tx:
         require_epoch(tx, lease)
         tx.send("UPDATE leases SET expires_at = :until WHERE name = :name", {"until": tx.now + ttl_us, "name": lease.name})
         refused = _save_positions(tx, positions) if positions else {}
@@ -177,7 +177,7 @@ def list_purgeable(reader: Queryable, *, cap: int) -> list[int]:
 
 def _save_positions(tx: Transaction, positions: Sequence[Position]) -> dict[LaneKey, Cursor]:
     ids = sorted({position.table_id for position in positions})
-    ends = read_ends(tx, ids)
+    ends = last_journal_numbers(tx, ids)
     rows = [
         (p.component.value, p.table_id, p.seq, p.epoch, int(p.needs_refresh), tx.now)
         for p in positions

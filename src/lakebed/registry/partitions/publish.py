@@ -135,7 +135,7 @@ def update_table_files(
         return None
     if (done := find_result(tx, table, operation)) is not None:
         return Published.from_json(done)
-    standing = _require_version(table, partition)
+    state = _require_version(table, partition)
     victims = (
         load_partitions_to_retire(tx, table, replacing, exactly=True, keeping=keeping, kept_by=partition)
         if replacing or keeping
@@ -150,7 +150,7 @@ def update_table_files(
     scope = _require_scope(tx, table, partition)
     if partition.insert_range is not None:
         _require_no_overlap(tx, partition, scope)
-    is_visible = standing in VISIBLE
+    is_visible = state in VISIBLE
     parts.append(_partition_statement(tx, table, partition, result, scope, victims))
     parts += _file_statements(tx, table, partition, result, group=result.group if is_visible else None)
     update_table_statistics(tx, table, count_by_path(partition.files if is_visible else ()), beside=parts)
@@ -281,17 +281,17 @@ def _allocate(tx: Transaction, table: LockedTable, partition: NewPartition, *, s
 
 
 def _require_version(table: LockedTable, partition: NewPartition) -> str:
-    standing = table.head.find_version_state(partition.schema_hash)
-    if standing is None:
+    state = table.head.find_version_state(partition.schema_hash)
+    if state is None:
         message = f"{partition.table}: no version has the schema hash {partition.schema_hash}: read the table again"
         raise SchemaRefusedError(message)
-    if standing == "incompatible":
+    if state == "incompatible":
         message = f"{partition.table}: version {partition.schema_hash} is no longer served or staged: read the table again"
         raise SchemaRefusedError(message)
     if partition.files and partition.event_range is None and table.head.event_time_field is not None:
         message = f"{partition.table}: the table has an event time, so a partition with rows needs its event range"
         raise InvalidValueError(message)
-    return standing
+    return state
 
 
 def _require_scope(tx: Transaction, table: LockedTable, partition: NewPartition) -> int:

@@ -126,7 +126,7 @@ def load_partitions_to_retire(
 def retire_loaded(
     tx: Transaction, table: LockedTable, victims: PartitionsToRetire, *, reason: str, grace_us: int, group: int | None = None
 ) -> Retired:
-    """Stamp, queue, delete, count. Without a `group` a new one is drawn if Iceberg may hold any of the files."""
+    """Stamp, queue, delete, count. Without a `group` a new one is allocated if Iceberg may hold any of the files."""
     if grace_us < 0:
         message = f"{table.name}: the grace period cannot be negative"
         raise InvalidValueError(message)

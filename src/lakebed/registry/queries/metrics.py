@@ -30,7 +30,7 @@ _REQUESTED = "SELECT count(*) FROM runs WHERE state = 'requested'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableFigures:
+class TableMetrics:
     """`waiting_s`: how long the oldest visible file has not been in a snapshot; 0 when all are."""
 
     table: str
@@ -45,7 +45,7 @@ class TableFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeMetrics:
-    tables: tuple[TableFigures, ...]
+    tables: tuple[TableMetrics, ...]
     queued_files: int
     queued_bytes: int
     queued_expired: int
@@ -60,7 +60,7 @@ def read_metrics(registry: Registry) -> LakeMetrics:
     now = registry.now()
     with registry.read() as reader:
         waiting = {row[0]: max(0, now - row[1]) / 1e6 for row in reader.query(_WAITING)}
-        tables = tuple(_figures(row[1:], waiting.get(row[0], 0.0)) for row in reader.query(_TABLES))
+        tables = tuple(_metrics_of(row[1:], waiting.get(row[0], 0.0)) for row in reader.query(_TABLES))
         files, size, expired, failed = reader.query(_QUEUE, {"now": now})[0]
         operations, dead = reader.query(_OPERATIONS, {"now": now})[0]
         letters = {str(row[0]): int(row[1]) for row in reader.query(_LETTERS)}
@@ -78,9 +78,9 @@ def read_metrics(registry: Registry) -> LakeMetrics:
     )
 
 
-def _figures(row: tuple[str, int, int, int, int, str, int], waiting_s: float) -> TableFigures:
+def _metrics_of(row: tuple[str, int, int, int, int, str, int], waiting_s: float) -> TableMetrics:
     table, rows, files, size, behind, state, small = row
-    return TableFigures(
+    return TableMetrics(
         table=table,
         rows=int(rows),
         files=int(files),

@@ -39,7 +39,7 @@ _UNOWNED = {
 def forget_journal(registry: Registry, table_id: int) -> int:
     """Purge the whole journal of a table and have every component refresh it: what the journal lost, the rows still say.
 
-    Numbers that were drawn are never drawn again, also those that lie beyond the recorded end.
+    Numbers that were allocated are never allocated again, also those that lie beyond the recorded end.
     """
     with registry.write([table_id]) as tx:
         highest = tx.query(_HIGHEST, {"table_id": table_id})[0][0]

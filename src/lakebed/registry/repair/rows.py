@@ -135,7 +135,7 @@ class Groups:
     is_visible: bool
 
     def mended(self, *, last: int, following: int) -> tuple[int | None, int | None]:
-        """Those of a file that Iceberg holds exactly as long as readers see it; `following` is the group that is drawn next."""
+        """Those of a file that Iceberg holds exactly as long as readers see it; `following` is the group that is allocated next."""
         known = self.added is not None and 1 <= self.added <= last and self.is_parquet
         if not known:
             return None, None  # it never entered, or will enter with the next seal

@@ -1,4 +1,4 @@
-"""Slots that lie in the future, because the clock was ahead when they were drawn: they block inserts until their time comes."""
+"""Slots that lie in the future, because the clock was ahead when they were allocated: they block inserts until their time comes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _BLOCKED = """SELECT t.database || '.' || t.name, s.last_slot FROM table_seq s JOIN tables t ON t.id = s.table_id
 WHERE s.last_slot > :limit AND t.dropped_at IS NULL ORDER BY s.last_slot DESC"""
-# Slices behind the last slot were not drawn: whoever registered them chose their time
+# Slices behind the last slot were not allocated: whoever registered them chose their time
 _AHEAD = f"""SELECT {", ".join(PARTITION_COLUMNS)} FROM partitions
 WHERE table_id = :table_id AND {ids_of_table()} AND end_insert_time > :now + 1 AND end_insert_time <= :last_slot + 1
 ORDER BY begin_insert_time, id"""
@@ -40,7 +40,7 @@ def list_blocked(registry: Registry) -> list[BlockedTable]:
     return [BlockedTable(name=name, ahead_s=(slot - now) / 1e6) for name, slot in rows]
 
 
-def redraw_slots(tx: Transaction, table: LockedTable, *, most: int) -> int:
+def reallocate_slots(tx: Transaction, table: LockedTable, *, most: int) -> int:
     """Give the partitions that a blocked table has in the future new slots, in their order, and lower the last slot to them; how many.
 
     Their content counts as new, so views over them are stale. A merged one that begins in the past only ends earlier. Nothing is done

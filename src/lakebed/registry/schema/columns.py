@@ -25,8 +25,8 @@ def nullable_text(name: str) -> Column[str]:
     return Column(name, Text, nullable=True)
 
 
-def key(name: str = "id", *, drawn: bool = True) -> Column[int]:
-    return Column(name, _KEY, primary_key=True, autoincrement=not drawn)
+def key(name: str = "id", *, allocated: bool = True) -> Column[int]:
+    return Column(name, _KEY, primary_key=True, autoincrement=not allocated)
 
 
 def one_of(column: str, *values: str) -> CheckConstraint:

@@ -1,6 +1,6 @@
 """The registry's tables, declared once: DDL, the journal's triggers and the migration tests all start here.
 
-Times are UTC microseconds. Row ids of journaled tables are drawn under the lake table's lock
+Times are UTC microseconds. Row ids of journaled tables are allocated under the lake table's lock
 (`table_seq.last_id`), so they rise in commit order and are never reused.
 """
 
@@ -29,7 +29,7 @@ METADATA = MetaData()
 TABLE_SEQ = Table(
     "table_seq",
     METADATA,
-    key("table_id", drawn=False),
+    key("table_id", allocated=False),
     required_int("last_seq", server_default="0"),
     required_int("purged_seq", server_default="0"),
     required_int("last_slot", server_default="0"),
@@ -90,7 +90,7 @@ TABLE_METADATA = Table(
 PARTITION_SCOPES = Table(
     "partition_scopes",
     METADATA,
-    key(drawn=False),
+    key(allocated=False),
     required_int("table_id"),
     required_text("view_instance_id"),
     required_text("schema_hash"),
@@ -344,7 +344,7 @@ SUBSCRIBER_CURSOR = Table(
 DEAD_LETTER = Table(
     "dead_letter",
     METADATA,
-    key(drawn=False),
+    key(allocated=False),
     required_text("component"),
     required_int("table_id"),
     required_int("seq"),
@@ -379,7 +379,7 @@ LEASE_NUMBERS = Table(
 RUNS = Table(
     "runs",
     METADATA,
-    key(drawn=False),
+    key(allocated=False),
     required_text("job"),
     nullable_int("table_id"),
     required_text("state"),

@@ -1,11 +1,11 @@
-"""What is wished of a table's Iceberg history, changed in one transaction; the change is the updater's event."""
+"""What is requested of a table's Iceberg history, changed in one transaction; the change is the updater's event."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
 
-from lakebed.core.tables.snapshots import WISHES, Wishes, parse_wishes
+from lakebed.core.tables.snapshots import REQUESTS, SnapshotRequests, parse_requests
 from lakebed.registry.snapshots.history import list_ids
 from lakebed.registry.tables.versions import set_properties
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 _PROPERTIES = "SELECT properties FROM table_metadata WHERE table_id = :id AND standing = 'serving'"
 
 
-def change_wishes(registry: Registry, table_id: int, change: Callable[[Wishes], Wishes]) -> Wishes:
-    """What is wished afterwards; nothing is written when `change` changes nothing."""
+def change_requests(registry: Registry, table_id: int, change: Callable[[SnapshotRequests], SnapshotRequests]) -> SnapshotRequests:
+    """What is requested afterwards; nothing is written when `change` changes nothing."""
     return registry.transact(lambda tx: change_locked(tx, table_id, change), tables=[table_id])
 
 
-def request_expiry(tx: Transaction, table_id: int, going: Iterable[int]) -> Wishes:
+def request_expiry(tx: Transaction, table_id: int, going: Iterable[int]) -> SnapshotRequests:
     """Ask for these snapshots to expire. Earlier requests whose snapshots are gone are dropped: the list stays as long as the history."""
     present = list_ids(tx, table_id)
-    return change_locked(tx, table_id, lambda wishes: wishes.expiring(going, present=present))
+    return change_locked(tx, table_id, lambda requested: requested.expiring(going, present=present))
 
 
-def change_locked(tx: Transaction, table_id: int, change: Callable[[Wishes], Wishes]) -> Wishes:
-    """`change_wishes` in a transaction that has the table's lock."""
+def change_locked(tx: Transaction, table_id: int, change: Callable[[SnapshotRequests], SnapshotRequests]) -> SnapshotRequests:
+    """`change_requests` in a transaction that has the table's lock."""
     table = tx.tables[table_id]
-    before = parse_wishes(tx.query(_PROPERTIES, {"id": table_id})[0][0])
+    before = parse_requests(tx.query(_PROPERTIES, {"id": table_id})[0][0])
     after = change(before)
     if after != before and table.head.dropped_at is None:
-        set_properties(tx, table.name, {WISHES: after.to_property()})
+        set_properties(tx, table.name, {REQUESTS: after.to_property()})
     return after
 
 

@@ -166,7 +166,7 @@ def add_table(tx: Transaction, spec: TableSpec, *, event_time: int | None = None
     )
     metadata_id = (table_id << ID_BITS) + 1
     insert_version(
-        tx, spec, metadata_id=metadata_id, table_id=table_id, version=1, standing="serving", indexed=list(indexed), now=tx.now
+        tx, spec, metadata_id=metadata_id, table_id=table_id, version=1, version_state="serving", indexed=list(indexed), now=tx.now
     )  # fmt: skip
     record_serving(tx, table_id, seq=0, version=1, group=0)
     return table_id
@@ -254,7 +254,7 @@ def _indexed_fields(spec: TableSpec) -> list[int]:
 
 
 def insert_version(
-    tx: Transaction, spec: TableSpec, *, metadata_id: int, table_id: int, version: int, standing: str, indexed: list[int], now: int
+    tx: Transaction, spec: TableSpec, *, metadata_id: int, table_id: int, version: int, version_state: str, indexed: list[int], now: int
 ) -> str:
     schema_hash = hash_schema(spec.schema, version=version, definition=spec.definition)
     properties = {**spec.properties, "indexed": indexed}
@@ -266,7 +266,7 @@ def insert_version(
         version,
         spec.schema.to_json(),
         schema_hash,
-        standing,
+        version_state,
         "filesystem",
         "{}",
         "parquet",

@@ -39,7 +39,7 @@ def plan_evolution(
             raise SchemaChangedError(str(table.name))
         locked = tx.require(table.name)
         # the head was read before the version was made
-        locked.head = replace(locked.head, standings=f"{locked.head.standings},{schema_hash}:serving")
+        locked.head = replace(locked.head, version_states=f"{locked.head.version_states},{schema_hash}:serving")
 
     metadata = replace(table.metadata, schema=schema.to_json(), schema_hash=schema_hash, schema_version=version)
     return LakeTable(row=table.row, metadata=metadata, schema=schema), evolve
@@ -79,7 +79,7 @@ def evolve_schema(tx: Transaction, name: TableName, schema: Schema) -> str:
     serving = next(v for v in versions if v.standing == "serving")
     require_evolvable(name, schema, versions, event_time=table.head.event_time_field)
     tx.run("UPDATE table_metadata SET standing = 'readable', updated_at = :now WHERE id = :id", {"id": serving.id, "now": tx.now})
-    return _add_version(tx, table, serving, schema, versions, standing="serving")
+    return _add_version(tx, table, serving, schema, versions, version_state="serving")
 
 
 def require_evolvable(name: TableName, schema: Schema, versions: Sequence[TableMetadata], *, event_time: int | None) -> None:
@@ -108,7 +108,7 @@ def stage_version(tx: Transaction, name: TableName, schema: Schema, *, definitio
     versions = list_versions(tx, table.table_id)
     serving = next(v for v in versions if v.standing == "serving")
     withdraw_staged(tx, name)
-    return _add_version(tx, table, serving, schema, versions, standing="staged", definition=definition)
+    return _add_version(tx, table, serving, schema, versions, version_state="staged", definition=definition)
 
 
 def withdraw_staged(tx: Transaction, name: TableName) -> None:
@@ -175,7 +175,7 @@ def _add_version(
     schema: Schema,
     versions: list[TableMetadata],
     *,
-    standing: str,
+    version_state: str,
     definition: str = "",
 ) -> str:
     spec = TableSpec(
@@ -191,9 +191,16 @@ def _add_version(
     instant = tx.modified_at(table)
     tx.run("UPDATE tables SET last_modified = :now WHERE id = :id", {"now": instant, "id": table.table_id})
     version = max(v.schema_version for v in versions) + 1
-    if standing == "serving":
+    if version_state == "serving":
         record_serving(tx, table.table_id, seq=table.journal_number, version=version, group=table.last_group)
     indexed = json.loads(serving.properties).get("indexed", [])
     return insert_version(
-        tx, spec, metadata_id=table.allocate_id(), table_id=table.table_id, version=version, standing=standing, indexed=indexed, now=instant
+        tx,
+        spec,
+        metadata_id=table.allocate_id(),
+        table_id=table.table_id,
+        version=version,
+        version_state=version_state,
+        indexed=indexed,
+        now=instant,
     )

@@ -10,7 +10,7 @@ from lakebed.core.names import TableName
 from lakebed.registry.files.deletion_queue import claim_expired, release_failed
 from lakebed.registry.files.operations import Operation, open_operation
 from lakebed.registry.maintenance.runs import add_run
-from lakebed.registry.queries.metrics import LakeMetrics, TableFigures, read_metrics
+from lakebed.registry.queries.metrics import LakeMetrics, TableMetrics, read_metrics
 from retiring import retire_by_ids
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ EMPTY = LakeMetrics(
     dead_letters={},
     requested_runs=0,
 )
-IDLE = TableFigures(table=str(ORDERS), rows=0, files=0, size_bytes=0, small_files=0, groups_behind=0, waiting_s=0.0, degraded=False)
+IDLE = TableMetrics(table=str(ORDERS), rows=0, files=0, size_bytes=0, small_files=0, groups_behind=0, waiting_s=0.0, degraded=False)
 
 
 def test_an_empty_lake_is_all_zeros(registry: Registry) -> None:
