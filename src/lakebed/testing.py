@@ -303,8 +303,8 @@ class StubbornStorage:
 
     def delete(self, paths: Sequence[str]) -> list[DeleteOutcome]:
         done = {outcome.path: outcome for outcome in self.real.delete([path for path in paths if path not in self.refused])}
-        told = "throttled: try again later"
-        return [done.get(path) or DeleteOutcome(path=path, result=Deletion.FAILED, reason=told) for path in paths]
+        refusal = "throttled: try again later"
+        return [done.get(path) or DeleteOutcome(path=path, result=Deletion.FAILED, reason=refusal) for path in paths]
 
 
 class Follower:

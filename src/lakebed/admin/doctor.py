@@ -98,10 +98,10 @@ def _java(command: str | None) -> Diagnosis:
         answer = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=_JAVA_TIMEOUT_S, check=False)  # noqa: S603 - the user's own
     except (OSError, subprocess.SubprocessError) as exc:
         return Diagnosis(name="java", health="warn", found=f"{program} does not answer: {type(exc).__name__}", remedy=remedy)
-    told = re.search(r'version "(\d+)([^"]*)"', answer.stderr + answer.stdout)
-    if told is None:
+    stated = re.search(r'version "(\d+)([^"]*)"', answer.stderr + answer.stdout)
+    if stated is None:
         return Diagnosis(name="java", health="warn", found=f"{program} tells no version", remedy=remedy)
-    return _line("java", told[1] + told[2], is_ok=int(told[1]) >= _LEAST_JAVA, remedy=remedy, otherwise="warn")
+    return _line("java", stated[1] + stated[2], is_ok=int(stated[1]) >= _LEAST_JAVA, remedy=remedy, otherwise="warn")
 
 
 def _sqlite() -> Diagnosis:

@@ -56,7 +56,7 @@ def why(registry: Registry, storage: Storage, path: str) -> FileHistory:
         known = known_paths.find_file(reader, canonical)
         found = _Found(reader=reader, path=canonical, relative=storage.paths.relative(canonical), known=known, now=now)
         events = sorted(found.events(), key=lambda event: (event.at is None, event.at.timestamp() if event.at else 0.0))
-        state, because = found.state(is_there=there is not None, was_told=bool(events))
+        state, because = found.state(is_there=there is not None, has_events=bool(events))
         table = found.table
     events.append(there or FileEvent(at=None, what="not there", detail="the storage has no such file", source="storage"))
     return FileHistory(path=canonical, table=table, state=state, because=because, events=Rows(FileEvent, events))
@@ -94,9 +94,9 @@ class _Found:
     def events(self) -> Iterator[FileEvent]:
         yield from self._intent()
         journal = list(self._journal())
-        told = {event.what for event in journal}
+        journaled = {event.what for event in journal}
         yield from journal
-        yield from (event for event in self._row() if event.what not in told)
+        yield from (event for event in self._row() if event.what not in journaled)
         yield from self._snapshots()
         yield from self._queue()
 
@@ -119,7 +119,7 @@ class _Found:
         for event in read_changes_of(self.reader, self.table_id, self.path):
             if isinstance(event.data, TableFiles) and event.data.file_path == self.path:
                 before = event.before if isinstance(event.before, TableFiles) else None
-                what, detail = _tell_change(event.operation, event.data, before)
+                what, detail = _describe_change(event.operation, event.data, before)
                 yield FileEvent(at=event.timestamp, what=what, detail=f"change {event.sequence}: {detail}", source="journal")
 
     def _row(self) -> Iterator[FileEvent]:
@@ -150,7 +150,7 @@ class _Found:
         held = f", claimed until {show(claimed)}" if claimed is not None else ""
         yield _event(at, "queued", f"{reason}, may be deleted from {show(expiration)}{tried}{held}", "temporary_files")
 
-    def state(self, *, is_there: bool, was_told: bool) -> tuple[str, str]:
+    def state(self, *, is_there: bool, has_events: bool) -> tuple[str, str]:
         queued = known_paths.find_queued(self.reader, self.path)
         if self.known is not None and self.known.retired_seq is None:
             return "live", "readers see it" if is_there else "it is registered but lost: run `lakebed check`"
@@ -158,9 +158,9 @@ class _Found:
             return "retired", self._why_kept(queued)
         if queued is not None:
             return "queued", f"no file row knows it ({queued[3]}); it may be deleted from {show(queued[2])}"
-        return self._without_rows(is_there=is_there, was_told=was_told)
+        return self._without_rows(is_there=is_there, has_events=has_events)
 
-    def _without_rows(self, *, is_there: bool, was_told: bool) -> tuple[str, str]:
+    def _without_rows(self, *, is_there: bool, has_events: bool) -> tuple[str, str]:
         named = _OP_ID.search(f"/{self.relative}")
         intent = known_paths.find_intent(self.reader, named[1]) if named else None
         if is_there and intent is not None and intent[3] in {"writing", "rolling_back"}:
@@ -168,7 +168,9 @@ class _Found:
         if is_there:
             return "orphan", "nothing in the registry knows it: `lakebed clean orphans` takes it once it is old enough"
         return (
-            ("deleted", "it was here once and is gone for good") if was_told else ("unknown", "nobody has heard of it: check the spelling")
+            ("deleted", "it was here once and is gone for good")
+            if has_events
+            else ("unknown", "nobody has heard of it: check the spelling")
         )
 
     def _why_kept(self, queued: tuple[object, ...] | None) -> str:
@@ -196,17 +198,17 @@ def _slice(known: KnownFile) -> str:
     return f"partition {known.partition_id}, {known.instance} [{show(known.begin)}, {show(known.end)})"
 
 
-def _tell_change(operation: ChangeKind, after: TableFiles, before: TableFiles | None) -> tuple[str, str]:
+def _describe_change(operation: ChangeKind, after: TableFiles, before: TableFiles | None) -> tuple[str, str]:
     match operation:
         case ChangeKind.INSERT:
             return "registered", f"{after.row_count} rows, {after.file_size} bytes"
         case ChangeKind.DELETE:
             return "deleted", "file row, footer and statistics went with the object"
         case ChangeKind.UPDATE:
-            return _tell_update(after, before)
+            return _describe_update(after, before)
 
 
-def _tell_update(after: TableFiles, before: TableFiles | None) -> tuple[str, str]:
+def _describe_update(after: TableFiles, before: TableFiles | None) -> tuple[str, str]:
     if before is not None and before.retired_seq is None and after.retired_seq is not None:
         return "retired", f"number {after.retired_seq}"
     if before is not None and before.partition_id != after.partition_id:

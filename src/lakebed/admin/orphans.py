@@ -88,7 +88,7 @@ def sweep_orphans(  # noqa: PLR0913 - one keyword per choice
         raise InvalidValueError(message)
     before = registry.now() - older_than // timedelta(microseconds=1)
     needed = find_needed()  # first: what a later commit gives up was needed a moment ago
-    seen = _told(storage.list_files(storage.paths.root), progress or (lambda _: None))
+    seen = _with_progress(storage.list_files(storage.paths.root), progress or (lambda _: None))
     found = list(islice(_find(registry, seen, needed, before), max_files + 1))
     newer = list_newer(registry, storage, (orphan.path for orphan in found))
     if newer and not dry_run:
@@ -100,7 +100,7 @@ def sweep_orphans(  # noqa: PLR0913 - one keyword per choice
     return Sweep(orphans=orphans, dry_run=dry_run, newer=len(newer), is_complete=is_complete, skipped=needed.skipped)
 
 
-def _told(files: Iterable[FileFacts], progress: Callable[[int], None]) -> Iterator[FileFacts]:
+def _with_progress(files: Iterable[FileFacts], progress: Callable[[int], None]) -> Iterator[FileFacts]:
     """How many there are nobody knows before the last."""
     for number, facts in enumerate(files, 1):
         yield facts

@@ -109,8 +109,8 @@ class Retirement:
         """One sentence, partitions with rows and empty ones apart."""
         word = "would retire" if self.dry_run else "retired"
         size = f"{self.bytes_scheduled / 1e6:,.1f} MB scheduled for deletion"
-        told = f"; {self.message}" if self.message else ""
-        return f"{word} {self.non_empty:,} partitions with rows and {self.empty:,} empty ones, {size}{told}"
+        suffix = f"; {self.message}" if self.message else ""
+        return f"{word} {self.non_empty:,} partitions with rows and {self.empty:,} empty ones, {size}{suffix}"
 
     def totals(self) -> dict[str, int]:
         return {"empty": self.empty, "non_empty": self.non_empty, "files": self.files, "bytes_scheduled": self.bytes_scheduled}
@@ -188,8 +188,8 @@ def retire_partitions(
         what=f"{table} {wanted}",
         plan=range_plan(table, wanted, instance, schema_hash),
         table_id=table_id,
-        beside=[outcome_of(row, STRADDLES, message=_tell_straddling(row, wanted)) for row in beside],
-        message="" if rows else _tell_nothing(registry, f"{table} {wanted}", table_id),
+        beside=[outcome_of(row, STRADDLES, message=_explain_straddling(row, wanted)) for row in beside],
+        message="" if rows else _explain_nothing(registry, f"{table} {wanted}", table_id),
     )
     return _carry_out(registry, inside, task, options)
 
@@ -215,7 +215,7 @@ def _widest(rows: Sequence[PartitionRow], wanted: TimeRange) -> TimeRange:
     return TimeRange(begin=min(one.begin for one in slices), end=max(one.end for one in slices))
 
 
-def _tell_straddling(row: PartitionRow, wanted: TimeRange) -> str:
+def _explain_straddling(row: PartitionRow, wanted: TimeRange) -> str:
     """What reaches beyond the range, and the two ways to retire it."""
     what = f"{row.num_rows:,} rows" if row.num_rows else "an empty partition"
     return (
@@ -345,9 +345,9 @@ def _carry_out(registry: Registry, rows: Sequence[Listed], task: _Task, options:
 
 def _write_down(registry: Registry, run: OpenRun, task: _Task, kept: Sequence[RetireOutcome]) -> None:
     """A call that found nothing to do, or whose transaction was taken back for the partitions it names."""
-    told = {"error": f"all or nothing: {len(kept)} partitions were left as they were"} if kept else {}
+    suffix = {"error": f"all or nothing: {len(kept)} partitions were left as they were"} if kept else {}
     with registry.write() as tx:
-        run.finish(tx, state="failed" if kept else "done", result=_finished(task, kept).totals() | told)
+        run.finish(tx, state="failed" if kept else "done", result=_finished(task, kept).totals() | suffix)
 
 
 def _carry_out_named(registry: Registry, ids: Sequence[int], listed: Sequence[Listed], task: _Task, options: BulkOptions) -> Retirement:
@@ -377,7 +377,7 @@ def _finished(task: _Task, outcomes: Sequence[RetireOutcome], *, dry_run: bool =
     return Retirement(outcomes=Rows(RetireOutcome, [*outcomes, *task.beside]), dry_run=dry_run, run_id=run_id, message=task.message)
 
 
-def _tell_nothing(registry: Registry, what: str, table_id: int) -> str:
+def _explain_nothing(registry: Registry, what: str, table_id: int) -> str:
     existing = find_existing_range(registry, table_id)
     where = (
         "the table has no partitions"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.admin.audit import find_actor
 from lakebed.adopt.places import open_place
-from lakebed.adopt.plan import plan_adoption, source_key, tell_step
+from lakebed.adopt.plan import describe_step, plan_adoption, source_key
 from lakebed.adopt.results import COPY, EMPTY, IN_PLACE, LINK, REFUSED, REWRITE, AdoptedFile, Adoption, AdoptRequest
 from lakebed.adopt.schemas import describe_columns
 from lakebed.core.errors import AdoptionRefusedError, FileConflictError, LakebedError
@@ -56,22 +56,22 @@ def adopt(registry: Registry, storage: Storage, table: str, directory: str, requ
     name = resolve_name(registry, table)
     plan = plan_adoption(registry, storage, name, directory, request)
     if request.dry_run:
-        return _tell(name, plan, request)
+        return _summarize(name, plan, request)
     refused = [file for file in plan.list_files() if file.how == REFUSED]
     if refused and not request.skip_refused:
         raise AdoptionRefusedError(str(name), files=tuple((file.path, file.reason) for file in refused))
     taken = [step for step in plan.steps if step.is_taken]
     if not taken or plan.target.schema is None:
         _record(registry, storage, plan, None)
-        return _tell(name, plan, request)
+        return _summarize(name, plan, request)
     target = _prepare(registry, name, plan.target, request)
     _record(registry, storage, plan, target)
-    told = {"table": str(name), "directory": plan.walk.root, "files": len(taken), "rows": sum(s.row_count for s in taken)}
+    stored_plan = {"table": str(name), "directory": plan.walk.root, "files": len(taken), "rows": sum(s.row_count for s in taken)}
     run = _Run()
-    run.kept = OpenRun("adopt", actor=find_actor(request.actor), plan=told, table_id=target.table_id, so_far=run.total)
+    run.kept = OpenRun("adopt", actor=find_actor(request.actor), plan=stored_plan, table_id=target.table_id, so_far=run.total)
     with keeping_run(registry, run.kept):
         _take_all(_Taking(registry, storage, open_place(storage, plan.walk.root), target, request), taken, run)
-    return _tell(name, plan, request, run=run)
+    return _summarize(name, plan, request, run=run)
 
 
 @dataclass(slots=True)
@@ -210,7 +210,7 @@ def _give_up(taking: _Taking, step: Step, error: LakebedError, run: _Run) -> Non
     """Only reading all its rows could show it; without leave to skip, the batch is undone."""
     if not taking.request.skip_refused:
         raise AdoptionRefusedError(str(taking.table.name), files=((step.file.path, str(error)),)) from error
-    run.outcomes[step.file.path] = tell_step(replace(step, how=REFUSED, reason=str(error)))
+    run.outcomes[step.file.path] = describe_step(replace(step, how=REFUSED, reason=str(error)))
     if taking.storage.paths.holds(step.file.path):
         files = {step.file.path: LeftOut(size_bytes=step.file.size_bytes, reason=str(error))}
         record_left_out(taking.registry, files, source=_SOURCE, table_id=taking.table.table_id)
@@ -219,7 +219,7 @@ def _give_up(taking: _Taking, step: Step, error: LakebedError, run: _Run) -> Non
 def _transfer(taking: _Taking, writing: Writing, step: Step, run: _Run) -> str:
     target = writing.new_path()
     if not bring_in(taking.storage, step.file.path, target, link=step.how == LINK) and step.how == LINK:
-        run.outcomes[step.file.path] = tell_step(replace(step, how=COPY))
+        run.outcomes[step.file.path] = describe_step(replace(step, how=COPY))
     return target
 
 
@@ -253,7 +253,7 @@ def _rewrite(taking: _Taking, writing: Writing, step: Step) -> list[CapturedFile
 # -- telling ----------------------------------------------------------------------------------
 
 
-def _tell(name: TableName, plan: AdoptionPlan, request: AdoptRequest, *, run: _Run | None = None) -> Adoption:
+def _summarize(name: TableName, plan: AdoptionPlan, request: AdoptRequest, *, run: _Run | None = None) -> Adoption:
     outcomes = run.outcomes if run is not None else {}
     return Adoption(
         table=str(name),

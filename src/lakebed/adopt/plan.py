@@ -86,12 +86,12 @@ class AdoptionPlan:
     steps: tuple[Step, ...]
 
     def list_files(self) -> Iterator[AdoptedFile]:
-        yield from map(tell_step, self.steps)
+        yield from map(describe_step, self.steps)
         for place in self.walk.refused:
             yield AdoptedFile(path=place.path, how=REFUSED, row_count=0, file_size=0, partition_path=None, reason=place.reason)
 
 
-def tell_step(step: Step) -> AdoptedFile:
+def describe_step(step: Step) -> AdoptedFile:
     return AdoptedFile(
         path=step.file.path,
         how=step.how,
@@ -286,15 +286,15 @@ def _decide(storage: Storage, item: _Surveyed, verdict: FileVerdict, target: Tar
     problems = [(problem.kind, str(problem), problem.column) for problem in verdict.problems]
     problems += [*_own_problems(item, target, constants), *_contradictions(item, verdict, target, request)]
     lost = {kind for kind, _, column in problems if kind == "path_only_column" and _physical(target.schema, column) not in constants}
-    kinds, told = (
+    kinds, reasons = (
         {kind for kind, _, _ in problems} | {f"{kind} without a value" for kind in lost},
         "; ".join(text for _, text, _ in problems),
     )
     if not problems and not constants:
         return replace(step, how=_transfer(storage, item.file, request))
     if kinds <= (_REWRITABLE if request.rewrite else _ALWAYS_REWRITTEN):
-        return replace(step, how=REWRITE, reason=told, constants=constants, partition_path=None)
-    return replace(step, reason=f"{told}; {_OFFER}" if kinds <= _REWRITABLE else told)
+        return replace(step, how=REWRITE, reason=reasons, constants=constants, partition_path=None)
+    return replace(step, reason=f"{reasons}; {_OFFER}" if kinds <= _REWRITABLE else reasons)
 
 
 def _physical(schema: Schema, name: str | None) -> str | None:
@@ -307,8 +307,8 @@ def _own_problems(item: _Surveyed, target: Target, constants: Mapping[str, PathV
     assert target.schema is not None  # noqa: S101
     if item.found.ids == "some":
         yield "field_ids", "only some of its columns have a field id: write it again with all or none", None
-    elif item.found.ids == "all" and (told := ids_disagree(item.found.schema, target.schema)) is not None:
-        yield "field_ids", f"{told}: write it again without field ids", None
+    elif item.found.ids == "all" and (disagreement := ids_disagree(item.found.schema, target.schema)) is not None:
+        yield "field_ids", f"{disagreement}: write it again without field ids", None
     known = {f.physical_name.lower() for f in target.schema.fields}
     for column in item.found.schema.fields:
         if column.name.lower() not in known:

@@ -50,8 +50,8 @@ def merge_columns(name: str, files: Sequence[Columns], *, types: Mapping[str, st
     paths = [file.path for file in files if file.schema not in obstacles]
     schema = add_path_columns(merged, paths, types=types)
     names = tuple(name for name in _order_of(paths, types) if schema.find(name) is not None)
-    told = tuple(_tell_differences(merged, counts, obstacles))
-    return Merged(schema=schema, path_columns=names, differences=told, obstacles=obstacles)
+    differences = tuple(_list_differences(merged, counts, obstacles))
+    return Merged(schema=schema, path_columns=names, differences=differences, obstacles=obstacles)
 
 
 def add_path_columns(schema: Schema, paths: Sequence[Mapping[str, str | None]], *, types: Mapping[str, str]) -> Schema:
@@ -94,17 +94,17 @@ def _type_of(name: str, paths: Sequence[Mapping[str, str | None]], types: Mappin
     return infer_type(path[name] for path in paths if name in path)
 
 
-def _tell_differences(merged: Schema, counts: Mapping[Schema, int], obstacles: Mapping[Schema, str]) -> list[str]:
+def _list_differences(merged: Schema, counts: Mapping[Schema, int], obstacles: Mapping[Schema, str]) -> list[str]:
     """One sentence per column that not all files have alike."""
-    told: defaultdict[str, int] = defaultdict(int)
+    differences: defaultdict[str, int] = defaultdict(int)
     for schema, files in counts.items():
         if schema in obstacles:
-            told[f"refused: {obstacles[schema]}"] += files
+            differences[f"refused: {obstacles[schema]}"] += files
             continue
         for wanted in merged.fields:
             found = next((f for f in schema.fields if f.name.lower() == wanted.name.lower()), None)
             if found is None:
-                told[f"column {wanted.name!a} is missing and reads as NULL"] += files
+                differences[f"column {wanted.name!a} is missing and reads as NULL"] += files
             elif show_type(found.type) != show_type(wanted.type):
-                told[f"column {wanted.name!a} is {show_type(found.type)} and is read as {show_type(wanted.type)}"] += files
-    return [f"{files} files: {text}" for text, files in sorted(told.items())]
+                differences[f"column {wanted.name!a} is {show_type(found.type)} and is read as {show_type(wanted.type)}"] += files
+    return [f"{files} files: {text}" for text, files in sorted(differences.items())]

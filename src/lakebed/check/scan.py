@@ -108,8 +108,8 @@ def list_slices(rule: Rule, *, sql: str, message: str) -> Pass:
 
     def find(scan: Scan) -> Iterator[Finding]:
         for partition_id, table_id, instance, begin, end, *shown in scan.query(sql, None):
-            subject, told = show_slice(instance, begin, end), message.format(*shown)
-            yield rule.broken(scan.name(table_id), subject, told, facts=shown, partition_id=partition_id)
+            subject, text = show_slice(instance, begin, end), message.format(*shown)
+            yield rule.broken(scan.name(table_id), subject, text, facts=shown, partition_id=partition_id)
 
     return Pass(rules=(rule,), over="partitions", find=find)
 

@@ -29,7 +29,7 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def bar(what: str, *, total: int | None = None, console: Console | None = None) -> Iterator[Callable[..., None]]:
-    """Gives `tell(done, total)`; `total` may be left out where it was known before. Silent when standard error is piped."""
+    """Gives `progress(done, total)`; `total` may be left out where it was known before. Silent when standard error is piped."""
     where = console or err()
     shown = Progress(
         TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), _Rate(), TimeElapsedColumn(), TimeRemainingColumn(),
@@ -38,7 +38,7 @@ def bar(what: str, *, total: int | None = None, console: Console | None = None) 
     with shown:
         task = shown.add_task(what, total=total)
 
-        def tell(done: int, total: int | None = None) -> None:
+        def progress(done: int, total: int | None = None) -> None:
             shown.update(task, completed=done, total=total)  # None leaves it as it was
 
-        yield tell
+        yield progress

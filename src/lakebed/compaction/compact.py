@@ -168,7 +168,7 @@ class _Compaction:
                 if self._control.cancelled() or self._in_a_row >= MAX_CONFLICTS:
                     break
                 self._try(run, is_last=number == len(plan.runs) and (self._conflicts, len(self._damaged)) == before)
-                self._tell_progress(len(plan.runs))
+                self._report_progress(len(plan.runs))
             if self._control.cancelled() or self._in_a_row >= MAX_CONFLICTS or (self._conflicts, len(self._damaged)) == before:
                 break
             plan = plan_compaction(self._registry, plan.table, self._left())
@@ -225,16 +225,16 @@ class _Compaction:
             leaving=asked.leaving | {file.file_id for file in self._damaged},
         )
 
-    def _tell_progress(self, runs: int) -> None:
+    def _report_progress(self, runs: int) -> None:
         if self._control.progress is not None:
             self._control.progress(min(runs, len(self._done) + self._conflicts), runs)
 
     def _describe_run(self, plan: CompactionPlan, table_id: int) -> OpenRun:
-        told = {
+        stored_plan = {
             "table": plan.table, "runs": len(plan.runs), "files": plan.files, "bytes": plan.size_bytes, "target_bytes": plan.target_bytes,
             "left_alone": {reason.value: plan.count(reason) for reason in Reason if not reason.taken and plan.count(reason)},
         }  # fmt: skip
-        return OpenRun(COMPACT, actor=self._control.actor or make_owner(COMPACT), plan=told, table_id=table_id, so_far=self._total)
+        return OpenRun(COMPACT, actor=self._control.actor or make_owner(COMPACT), plan=stored_plan, table_id=table_id, so_far=self._total)
 
     def _close_with(self, tx: Transaction, /, *, swapped: SwappedRun) -> None:
         self._close_history(tx, "done", last=swapped)

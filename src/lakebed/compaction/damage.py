@@ -47,7 +47,7 @@ def _find_all(storage: Storage, inspector: Inspector, run: RunPlan) -> Iterator[
         if isinstance(error, UnavailableError):
             raise error
         if error is not None:
-            yield _tell(file, error)
+            yield _describe(file, error)
 
 
 def _examine(storage: Storage, inspector: Inspector, file: LiveFile) -> LakebedError | None:
@@ -69,6 +69,6 @@ def _examine(storage: Storage, inspector: Inspector, file: LiveFile) -> LakebedE
     return answer if isinstance(answer, UnavailableError | FileChangedError | FileMissingError) else None
 
 
-def _tell(file: LiveFile, error: LakebedError) -> DamagedFile:
+def _describe(file: LiveFile, error: LakebedError) -> DamagedFile:
     where = (error.row_group, error.column) if isinstance(error, FileDamagedError) else (None, None)
     return DamagedFile(file_id=file.file_id, path=file.path, reason=str(error), code=error.code, row_group=where[0], column=where[1])

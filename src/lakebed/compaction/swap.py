@@ -93,14 +93,14 @@ def swap(
             written = done.files
         if written:
             storage.sync_tree(work.directory)
-        swapped = _tell(run, written, engine.name if run.rewriting else "", seconds=time.monotonic() - began)
+        swapped = _summarize(run, written, engine.name if run.rewriting else "", seconds=time.monotonic() - began)
         work.published = _publish(
             registry, run, work.operation, written, on_swap=None if on_swap is None else partial(on_swap, swapped=swapped)
         )
     return replace(swapped, seconds=time.monotonic() - began)
 
 
-def _tell(run: RunPlan, written: Sequence[CapturedFile], engine: str, *, seconds: float) -> SwappedRun:
+def _summarize(run: RunPlan, written: Sequence[CapturedFile], engine: str, *, seconds: float) -> SwappedRun:
     return SwappedRun(
         instance=run.wanted.instance,
         insert_range=run.wanted.insert_range,

@@ -78,11 +78,11 @@ def prepare(
     return prepared
 
 
-def find_path(place: Storage, root: str, told: str) -> str:
+def find_path(place: Storage, root: str, path: str) -> str:
     """Where a path of the old registry leads; one that leaves the old lake's root is refused."""
-    if not told or told.startswith("/") or "://" in told:
-        raise PathRefusedError(told, reason="it is no path below the old lake's root")
-    return place.paths.canonical(f"{root}/{told}")
+    if not path or path.startswith("/") or "://" in path:
+        raise PathRefusedError(path, reason="it is no path below the old lake's root")
+    return place.paths.canonical(f"{root}/{path}")
 
 
 def _choose_footer(
@@ -135,9 +135,9 @@ def _own_footer(own: bytes, row: LegacyPartition) -> Footer:
 
 def _footer(tail: bytes, row: LegacyPartition) -> Footer:
     counts = count_rows(find_meta(tail))
-    for told in (counts.row_group_rows, counts.file_rows):
-        if told != row.num_rows:
-            raise FooterRowsError(footer_rows=told or 0, registry_rows=row.num_rows)
+    for counted in (counts.row_group_rows, counts.file_rows):
+        if counted != row.num_rows:
+            raise FooterRowsError(footer_rows=counted or 0, registry_rows=row.num_rows)
     return Footer(tail=tail, num_rows=row.num_rows, checksum=hashlib.sha256(tail).hexdigest())
 
 
@@ -167,8 +167,8 @@ def _prepared(one: Located, answer: Inspection) -> Prepared:
 
 def _event_range(row: LegacyPartition, answer: Inspection) -> tuple[int, int] | None:
     """What the row says, widened by what the footer says: pruning must never miss a row."""
-    told = (row.min_event, row.max_event) if row.min_event is not None and row.max_event is not None else None
-    known = [r for r in (told, answer.event_range) if r is not None]
+    registered = (row.min_event, row.max_event) if row.min_event is not None and row.max_event is not None else None
+    known = [r for r in (registered, answer.event_range) if r is not None]
     return (min(low for low, _ in known), max(high for _, high in known)) if known else None
 
 

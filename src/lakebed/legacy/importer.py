@@ -69,9 +69,9 @@ def import_legacy(registry: Registry, storage: Storage, url: str, request: Impor
         if request.dry_run:
             importing.carry_out(plans)
             importing.take_temporary_files(plans)
-            return importing.tell(None)
-        told = {"source": source.shown_url, "root": root, "view_sets": [plan.view_set for plan in plans]}
-        run = OpenRun("import_legacy", actor=find_actor(request.actor), plan=told, so_far=importing.total)
+            return importing.summarize(None)
+        stored_plan = {"source": source.shown_url, "root": root, "view_sets": [plan.view_set for plan in plans]}
+        run = OpenRun("import_legacy", actor=find_actor(request.actor), plan=stored_plan, so_far=importing.total)
         with keeping_run(registry, run):
             with registry.write() as tx:
                 run.begin(tx)
@@ -79,7 +79,7 @@ def import_legacy(registry: Registry, storage: Storage, url: str, request: Impor
             importing.carry_out(plans)
             importing.take_temporary_files(plans)
             importing.explain_left_out(finish=lambda tx: run.finish(tx, result=importing.total()))
-        return importing.tell(run.run_id)
+        return importing.summarize(run.run_id)
 
 
 @dataclass(slots=True)
@@ -123,13 +123,13 @@ class _Importing:
             raise InvalidValueError(message)
         tables = name_tables(wanted, database=self.request.database, names=self.request.names or {})
         if nameless := self.source.count_nameless():
-            self.findings.append(_tell(BAD_NAME, "", f"{nameless} rows name no view set: repair them in the old lake"))
+            self.findings.append(_finding(BAD_NAME, "", f"{nameless} rows name no view set: repair them in the old lake"))
         for view_set in wanted:
             if view_set in tables:
                 yield self._plan(view_set, tables[view_set])
             else:
                 message = "its name would become that of another view set's table: give it one with names"
-                self.findings.append(_tell(BAD_NAME, view_set, message))
+                self.findings.append(_finding(BAD_NAME, view_set, message))
 
     def _plan(self, view_set: str, table: TableName) -> ViewSetPlan:
         serving = (self.request.serving or {}).get(view_set) or self._serving_hash(view_set, table)
@@ -214,8 +214,10 @@ class _Importing:
         table = find_table(self.registry, plan.table)
         if table is not None or self.request.dry_run:
             return table
-        told: dict[str, Any] = {LEGACY: {"view_set": plan.view_set, "schema_hash": plan.serving_hash, "source": self.source.shown_url}}
-        return create_table(self.registry, TableSpec(name=plan.table, schema=schema, event_time=event_time, properties=told))
+        properties: dict[str, Any] = {
+            LEGACY: {"view_set": plan.view_set, "schema_hash": plan.serving_hash, "source": self.source.shown_url}
+        }
+        return create_table(self.registry, TableSpec(name=plan.table, schema=schema, event_time=event_time, properties=properties))
 
     def _history(self, table: LakeTable | None, schema: Schema) -> list[Schema]:
         if table is None:
@@ -296,24 +298,24 @@ class _Importing:
         waiting = self.source.list_temporary_files()
         if waiting and not self.in_place:
             message = f"{len(waiting)} temporary files lie outside the warehouse: the old lake must delete them"
-            self.findings.append(_tell(QUEUED, "", message, kept=True))
+            self.findings.append(_finding(QUEUED, "", message, kept=True))
             return
         live = {p.row.file_path for plan in plans for version in plan.versions for p in version.partitions}
         wanted: dict[str, tuple[int, int]] = {}
         for file in waiting:
             if file.file_path in live:
                 message = "a file that a partition still needs is queued for deletion: it was not queued here"
-                self.findings.append(_tell(QUEUED, "", message, path=file.file_path))
+                self.findings.append(_finding(QUEUED, "", message, path=file.file_path))
             elif (path := self._find_temporary(file.file_path)) is not None:
                 wanted[path] = (file.file_size, file.expiration)
         known = list_registered(self.registry, wanted)
         self._queue({path: value for path, value in wanted.items() if path not in known})
 
-    def _find_temporary(self, told: str) -> str | None:
+    def _find_temporary(self, path: str) -> str | None:
         try:
-            return find_path(self.place, self.root, told)
+            return find_path(self.place, self.root, path)
         except PathRefusedError as exc:
-            self.findings.append(_tell(OUTSIDE, "", f"{exc}; it was not queued here", path=told))
+            self.findings.append(_finding(OUTSIDE, "", f"{exc}; it was not queued here", path=path))
             return None
 
     def _queue(self, wanted: dict[str, tuple[int, int]]) -> None:
@@ -328,7 +330,7 @@ class _Importing:
         """As `runs` keeps it."""
         return {"view_sets": len(self.done), "findings": len(self.findings)}
 
-    def tell(self, run_id: int | None) -> LegacyImport:
+    def summarize(self, run_id: int | None) -> LegacyImport:
         return LegacyImport(
             source=self.source.shown_url,
             version=self.source.version,
@@ -351,7 +353,7 @@ def _count(counts: _Counts, ready: Sequence[Prepared], *, serves: bool) -> None:
         counts.add(incompatible_partitions=len(ready))
 
 
-def _tell(kind: str, view_set: str, message: str, *, path: str | None = None, kept: bool = False) -> LegacyFinding:
+def _finding(kind: str, view_set: str, message: str, *, path: str | None = None, kept: bool = False) -> LegacyFinding:
     """A finding that belongs to no single partition."""
     return LegacyFinding(
         kind=kind, view_set_name=view_set, view_instance_id="", insert_range="", schema_hash="", file_path=path, message=message, kept=kept

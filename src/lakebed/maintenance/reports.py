@@ -34,10 +34,10 @@ class Report:
         return bool(self.problems)
 
     def to_result(self) -> dict[str, Any]:
-        told = dict(self.result)
+        stored = dict(self.result)
         if self.problems:
-            told |= {"error": hide_secrets("; ".join(self.problems[:_MOST_SHOWN])), "problems": len(self.problems)}
-        return told
+            stored |= {"error": hide_secrets("; ".join(self.problems[:_MOST_SHOWN])), "problems": len(self.problems)}
+        return stored
 
 
 @contextmanager

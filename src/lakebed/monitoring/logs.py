@@ -40,11 +40,11 @@ class JsonFormatter(logging.Formatter):
         self._hide = hide
 
     def format(self, record: logging.LogRecord) -> str:
-        told = {"time": _moment(record), "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
-        told |= {key: value for key, value in _facts(record).items() if key not in told}
+        entry = {"time": _moment(record), "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
+        entry |= {key: value for key, value in _facts(record).items() if key not in entry}
         if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
-        return json.dumps(hide_deep(told, self._hide), default=lambda value: self._hide(str(value)))
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(hide_deep(entry, self._hide), default=lambda value: self._hide(str(value)))
 
 
 def hide_deep(value: Any, hide: Redactor) -> Any:

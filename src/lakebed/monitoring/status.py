@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 def describe_astha(status: AsthaStatus) -> dict[str, Any]:
     """Keys are the names of the status itself."""
-    told = asdict(status)
-    told["components"] = {str(one.pop("component")): {**one, "breaker": str(one["breaker"])} for one in told["components"]}
-    return told
+    facts = asdict(status)
+    facts["components"] = {str(one.pop("component")): {**one, "breaker": str(one["breaker"])} for one in facts["components"]}
+    return facts
 
 
 def describe_tasks(runner: Runner, *, now: int) -> dict[str, Any]:
     """Per task: when it runs, how it went in this process, and when it last went well in any."""
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for name, tally in runner.tallies().items():
         table = next((one for task, one in runner.schedule.items() if task == name), None)
-        told[name] = {
+        facts[name] = {
             "schedule": None if table is None else table.cron or "off",
             "next": None if table is None else _moment(table.find_next(now)),
             "last_success": _moment(tally.succeeded_at),
@@ -35,7 +35,7 @@ def describe_tasks(runner: Runner, *, now: int) -> dict[str, Any]:
             "error": tally.error,
             "result": dict(tally.result),
         }
-    return told
+    return facts
 
 
 def _moment(micros: int | None) -> str | None:

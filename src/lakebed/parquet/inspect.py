@@ -157,7 +157,7 @@ def _require_rows(metadata: pq.FileMetaData) -> int:
         raise FooterCorruptError(message)
     rows: int = sum(group.num_rows for group in groups)
     if rows != metadata.num_rows:
-        raise FooterRowsError(footer_rows=rows, registry_rows=metadata.num_rows, told_by="its file level")
+        raise FooterRowsError(footer_rows=rows, registry_rows=metadata.num_rows, source="its file level")
     return rows
 
 

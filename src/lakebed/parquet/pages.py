@@ -67,7 +67,7 @@ def _scan(reader: Any, column: int) -> str | None:
     try:
         found = reader.scan_contents([column], batch_size=_BATCH_ROWS)
     except PYARROW_ERRORS as exc:
-        return _tell(exc)
+        return _describe(exc)
     rows = reader.metadata.num_rows
     return None if found == rows else f"its pages hold {found} rows, the footer counts {rows}"
 
@@ -80,7 +80,7 @@ def _decode(reader: Any, number: int, columns: list[int]) -> str | None:
     try:
         found = sum(len(rows) for rows in reader.iter_batches(batch, [number], column_indices=columns, use_threads=False))
     except PYARROW_ERRORS as exc:
-        return _tell(exc)
+        return _describe(exc)
     return None if found == group.num_rows else f"its pages hold {found} rows, the row group counts {group.num_rows}"
 
 
@@ -89,7 +89,7 @@ def _find_row_group(reader: Any, columns: list[int]) -> int | None:
     return 0 if len(groups) == 1 else next((number for number in groups if _decode(reader, number, columns) is not None), None)
 
 
-def _tell(exc: BaseException) -> str:
+def _describe(exc: BaseException) -> str:
     if is_out_of_memory(exc):
         raise MemoryError from exc
     return f"{str(exc)[:_SHOWN_CHARS]!a}"

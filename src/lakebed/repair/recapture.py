@@ -99,8 +99,8 @@ def _compare(file: Registered, answer: CapturedFile | LakebedError) -> CapturedF
         return answer
     new = answer.file
     if (new.size_bytes, new.row_count) != (file.size_bytes, file.row_count):
-        told = f"it has {new.row_count} rows in {new.size_bytes} bytes, {file.row_count} in {file.size_bytes} were registered"
-        return FileChangedError(file.path, reason=told)
+        difference = f"it has {new.row_count} rows in {new.size_bytes} bytes, {file.row_count} in {file.size_bytes} were registered"
+        return FileChangedError(file.path, reason=difference)
     footer = new.footer.checksum if new.footer is not None else ""
     if file.checksum not in {new.checksum, footer} and file.checksum_kind != "none":
         return FileChangedError(file.path, reason="its content does not match its checksum")

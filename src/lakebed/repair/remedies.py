@@ -258,14 +258,14 @@ def plan_repairs(
     findings: Iterable[Finding], *, allowed: Allowed = NOTHING_GIVEN_UP, tried: AbstractSet[Tried] = frozenset()
 ) -> RepairPlan:
     """One step per remedy and table, in the order in which they are applied; what has no (other) remedy is left, with what to do."""
-    told = [finding for finding in findings if finding.severity is not Severity.INFO]
-    halted = {finding.table for finding in told if finding.rule == "table_groups"}  # nothing may be committed there
+    problems = [finding for finding in findings if finding.severity is not Severity.INFO]
+    halted = {finding.table for finding in problems if finding.rule == "table_groups"}  # nothing may be committed there
     chosen: dict[tuple[Remedy, str | None], list[Finding]] = {}
     left: list[Left] = []
-    for finding in told:
+    for finding in problems:
         remedy = None if finding.table in halted and finding.rule.startswith("iceberg_") else _choose(finding, allowed=allowed, tried=tried)
         if remedy is None:
-            left.append(_tell_left(finding))
+            left.append(_describe_left(finding))
         else:
             chosen.setdefault((remedy, finding.table), []).append(finding)
     order = list(Remedy)
@@ -282,7 +282,7 @@ def can_retire(finding: Finding) -> bool:
     return finding.rule in _PARTITIONS_AT_FAULT or (finding.facts == ("live",) and finding.rule in DAMAGED | {"file_tail"})
 
 
-def _tell_left(finding: Finding) -> Left:
+def _describe_left(finding: Finding) -> Left:
     offered = can_retire(finding)
     return Left(
         rule=finding.rule, table=finding.table, subject=finding.subject, advice=finding.message + _also(finding), can_retire=offered

@@ -98,12 +98,12 @@ def _with_ids(mender: Mender, step: Step, body: Callable[[Transaction, list[int]
 
 def _recapture(mender: Mender, step: Step) -> str:
     done, refused = recapture_files(mender.registry, mender.storage, step.subjects)
-    return _told(f"{done} file(s) read again", refused)
+    return _report(f"{done} file(s) read again", refused)
 
 
 def _event_range(mender: Mender, step: Step) -> str:
     done, refused = reread_event_ranges(mender.registry, mender.storage, step.partition_ids)
-    return _told(_partitions(done), refused)
+    return _report(_partitions(done), refused)
 
 
 def _retire(mender: Mender, step: Step, *, reason: str) -> str:
@@ -198,7 +198,7 @@ def _partitions(count: int) -> str:
     return f"{count} partition(s) changed"
 
 
-def _told(done: str, refused: list[LakebedError]) -> str:
+def _report(done: str, refused: list[LakebedError]) -> str:
     """Refused as a whole when one was: the check tells which are left."""
     if refused:
         message = f"{done}, {len(refused)} not: {refused[0]}"

@@ -189,7 +189,7 @@ class Service:
         """Secrets are taken out here too: an error's text may come from anywhere."""
         status = self.status()
         compactor = self._measure_compactor()
-        told = {
+        facts = {
             "registry": self._registry.backend.shown_url,
             "warehouse": self._storage.paths.root,
             "role": self.role,
@@ -200,7 +200,7 @@ class Service:
             "compactor": None if compactor is None else asdict(compactor),
             "tasks": {} if self.runner is None else describe_tasks(self.runner, now=time.time_ns() // 1000),
         }
-        return dict(hide_deep(told, Redactor()))
+        return dict(hide_deep(facts, Redactor()))
 
     def _measure_compactor(self) -> CompactorMetrics | None:
         return None if self.compactor is None else self.compactor.metrics()

@@ -179,11 +179,11 @@ def foreign_statistics_spec(table: LakeTable, paths: Sequence[str], partition_by
 def place_file(captured: CapturedFile, table: LakeTable, partition_by: Sequence[str], *, relative: str) -> CapturedFile:
     """The file with its partition path, or a refusal that says what to do."""
     partition_path, problems = find_obstacles(relative, captured.file.columns, table.schema, partition_by)
-    told = [str(problem) for problem in problems]
+    reasons = [str(problem) for problem in problems]
     if table.row.event_time_field is not None and captured.event_range is None:
-        told.append(f"its footer tells no event time of {table.name}: write it again with statistics, and with times in its rows")
-    if told or partition_path is None:
-        raise NotIcebergReadyError(captured.file.path, problems=tuple(told))
+        reasons.append(f"its footer tells no event time of {table.name}: write it again with statistics, and with times in its rows")
+    if reasons or partition_path is None:
+        raise NotIcebergReadyError(captured.file.path, problems=tuple(reasons))
     return replace(captured, file=replace(captured.file, partition_path=partition_path))
 
 

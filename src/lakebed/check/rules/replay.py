@@ -137,8 +137,8 @@ def _read_image(kind: type[rows.Row], image: str) -> _Digests:
 
 
 def _split(kind: type[rows.Row], values: list[Any]) -> _Digests:
-    told = list(zip(_CHANGES_IN[kind], values, strict=True))
-    return _digest([value for changes, value in told if not changes]), _digest([value for changes, value in told if changes])
+    pairs = list(zip(_CHANGES_IN[kind], values, strict=True))
+    return _digest([value for changes, value in pairs if not changes]), _digest([value for changes, value in pairs if changes])
 
 
 def _has_images(operation: str, kind: type[rows.Row], old: _Digests | None, new: _Digests | None) -> bool:

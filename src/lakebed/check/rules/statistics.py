@@ -92,9 +92,9 @@ def _measure(stored: bytes) -> dict[int, Measured]:
 
 
 def _sum(leaf: dict[int, Any], chunks: Sequence[dict[int, Any]]) -> Measured:
-    told = [chunk.get(_STATISTICS, {}) for chunk in chunks]
-    nulls = [statistics.get(_NULLS) for statistics in told]
-    bounds = [(_encode(leaf, s[_MIN]), _encode(leaf, s[_MAX])) for s in told if _MIN in s and _MAX in s]
+    statistics_of_chunks = [chunk.get(_STATISTICS, {}) for chunk in chunks]
+    nulls = [statistics.get(_NULLS) for statistics in statistics_of_chunks]
+    bounds = [(_encode(leaf, s[_MIN]), _encode(leaf, s[_MAX])) for s in statistics_of_chunks if _MIN in s and _MAX in s]
     lows, highs = [low for low, _ in bounds], [high for _, high in bounds]
     return Measured(
         values=sum(chunk[_VALUES] for chunk in chunks),

@@ -82,7 +82,7 @@ class _Verdict:
     rule: Rule
     message: str
 
-    def tell(self, table: str | None, file: _Registered) -> Finding:
+    def to_finding(self, table: str | None, file: _Registered) -> Finding:
         return self.rule.broken(table, file.path, self.message, facts=(file.state,), partition_id=file.partition_id)
 
 
@@ -95,7 +95,7 @@ def find_altered(scan: Scan) -> Iterator[Finding]:
             files = [_registered(row) for row in page]
             for file, verdict in zip(files, pool.map(examine, files), strict=True):
                 if verdict is not None and _still_holds(scan, storage, file, verdict):
-                    yield verdict.tell(scan.name(file.table_id), file)
+                    yield verdict.to_finding(scan.name(file.table_id), file)
 
 
 def find_unregistered(scan: Scan) -> Iterator[Finding]:
@@ -120,7 +120,7 @@ def _judge_unknown(facts: FileFacts, lost: set[str]) -> Finding:
         )
         return NEWER.broken(None, facts.path, message)
     rule = FRESH_METADATA if _is_metadata(facts) and _is_fresh(facts) else UNREGISTERED
-    return rule.broken(None, facts.path, _tell(facts))
+    return rule.broken(None, facts.path, _describe(facts))
 
 
 def _find_left_out(scan: Scan, unknown: Sequence[FileFacts]) -> dict[str, Finding]:
@@ -152,7 +152,7 @@ def _is_fresh(facts: FileFacts) -> bool:
     return time.time() - facts.modified_micros / 1e6 < _FRESH_S
 
 
-def _tell(facts: FileFacts) -> str:
+def _describe(facts: FileFacts) -> str:
     return f"{facts.size_bytes} bytes that no table, queue, open operation or Iceberg snapshot knows: `lakebed clean orphans` deletes them"
 
 

@@ -82,7 +82,7 @@ def adopt(  # noqa: PLR0913 - one option per choice
     Example: lakebed adopt /data/events --table shop.events --event-time ts --dry-run
     """
     types = _pairs(path_column)
-    with opened(registry, warehouse, publishes=not dry_run) as lake, showing("adopt") as tell:
+    with opened(registry, warehouse, publishes=not dry_run) as lake, showing("adopt") as progress:
         try:
             done = lake.adopt(
                 directory if has_scheme(directory) else str(Path(directory).absolute()),
@@ -96,7 +96,7 @@ def adopt(  # noqa: PLR0913 - one option per choice
                 skip_refused=skip_refused,
                 verify=verify,
                 dry_run=dry_run,
-                progress=tell,
+                progress=progress,
             )
         except AdoptionRefusedError as exc:
             _render_refused(exc.files, as_json=as_json)
@@ -128,7 +128,7 @@ def import_legacy(  # noqa: PLR0913 - one option per choice
     Example: lakebed import-legacy postgresql://reader@db/lake --root /data/lake --execute
     """
     names, event_times, hashes = _pairs(name), _pairs(event_time), _pairs(serving)
-    with opened(registry, warehouse, publishes=execute) as lake, showing("import") as tell:
+    with opened(registry, warehouse, publishes=execute) as lake, showing("import") as progress:
         done = lake.import_legacy(
             url,
             root=None if root is None else root if has_scheme(root) else str(Path(root).absolute()),
@@ -136,7 +136,7 @@ def import_legacy(  # noqa: PLR0913 - one option per choice
             view_sets=view_set or (),
             copy=copy,
             dry_run=not execute,
-            progress=tell,
+            progress=progress,
             names=names,
             event_times=event_times,
             serving=hashes,
@@ -178,8 +178,8 @@ def _render_adoption(done: Adoption, *, as_json: bool) -> None:
     skipped = ", ".join(f"{count:,} {what}" for what, count in done.skipped.items())
     if done.creates_table and done.dry_run:
         console.print(f"{done.table} would be created: {', '.join(done.columns)}", markup=False, soft_wrap=True)
-    told = f"; skipped: {skipped}" if skipped else ""
-    console.print(f"{done.taken:,} files with {done.rows:,} rows, {done.size_bytes / 1e6:,.1f} MB {word} adopted in {done.table}{told}")
+    suffix = f"; skipped: {skipped}" if skipped else ""
+    console.print(f"{done.taken:,} files with {done.rows:,} rows, {done.size_bytes / 1e6:,.1f} MB {word} adopted in {done.table}{suffix}")
 
 
 def _adoption_json(done: Adoption) -> dict[str, Any]:

@@ -204,11 +204,11 @@ def _read_next(lake: Lake, table_id: int, seen: dict[int, int]) -> Iterable[Even
 def _change(table: str, event: Event[Row]) -> dict[str, Any]:
     return {
         "at": event.timestamp, "table": table, "seq": event.sequence, "registry_table": str(event.table), "operation": str(event.operation),
-        "what": _tell(event.data),
+        "what": _describe(event.data),
     }  # fmt: skip
 
 
-def _tell(row: Row) -> str:
+def _describe(row: Row) -> str:
     """What a person knows the row by."""
     from lakebed.core.rows import TableFiles, TableMetadata, Tables, TableSnapshots, TableStats  # noqa: PLC0415
 

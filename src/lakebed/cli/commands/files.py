@@ -110,9 +110,9 @@ def register_files(
         refused = not all(verdict.ok for verdict in verdicts)
         done = None
         if not refused and not dry_run:
-            with showing("registering") as tell:
+            with showing("registering") as progress:
                 found = lake.table(table)
-                done = register.register_files(lake.registry, lake.storage, found, _absolute(paths), adopt=adopt, progress=tell)
+                done = register.register_files(lake.registry, lake.storage, found, _absolute(paths), adopt=adopt, progress=progress)
     _render_registered(done, verdicts, table=table, dry_run=dry_run, as_json=as_json)
     if refused:
         raise typer.Exit(EXIT_REFUSED)
@@ -122,8 +122,8 @@ def _render_registered(done: Published | None, verdicts: list[FileVerdict], *, t
     files, rows = len(verdicts), sum(verdict.row_count for verdict in verdicts)
     if as_json:
         partition_id = None if done is None else done.partition_id
-        told = {"dry_run": dry_run, "partition_id": partition_id, "files": files, "rows": rows}
-        print_json({**told, "verdicts": [_as_json(verdict) for verdict in verdicts]})
+        facts = {"dry_run": dry_run, "partition_id": partition_id, "files": files, "rows": rows}
+        print_json({**facts, "verdicts": [_as_json(verdict) for verdict in verdicts]})
     elif done is None:
         _render(verdicts, as_json=False)
     else:
@@ -172,13 +172,13 @@ def show_footer(
     """
     with opened(registry, warehouse) as lake:
         (wanted,) = _absolute([path])
-        told = _describe_footer(lake, lake.storage.canonical(wanted))
+        facts = _describe_footer(lake, lake.storage.canonical(wanted))
     if as_json:
-        print_json(told)
+        print_json(facts)
         return
-    print_table(("path", "rows", "row_groups", "footer_bytes", "format_version", "created_by"), [told])
+    print_table(("path", "rows", "row_groups", "footer_bytes", "format_version", "created_by"), [facts])
     out().print()
-    print_table(_COLUMNS, told["columns"])
+    print_table(_COLUMNS, facts["columns"])
 
 
 def _describe_footer(lake: Lake, path: str) -> dict[str, Any]:
@@ -233,9 +233,9 @@ def _check(lake: Lake, table: str, paths: list[str], *, adopt: bool, verify: Ver
     found = lake.table(table)
     partition_by = found.partition_by
     event_time = found.row.event_time_field
-    with showing("checking") as tell:
+    with showing("checking") as progress:
         return check(
-            lake.storage, _absolute(paths), found.schema, partition_by, event_time=event_time, adopt=adopt, verify=verify, progress=tell
+            lake.storage, _absolute(paths), found.schema, partition_by, event_time=event_time, adopt=adopt, verify=verify, progress=progress
         )
 
 

@@ -69,8 +69,8 @@ def repair(  # noqa: PLR0913 - one option per choice
     chosen: dict[str, Any] = {"deep": deep, "retire_damaged": retire_damaged, "give_up_newer": give_up_newer}
     options: RepairOptions = {**chosen, "how": how}  # type: ignore[typeddict-item] # any other word is refused there
     with opened(registry, warehouse, verify=False) as lake:
-        with showing("checking") as tell:
-            options["progress"] = tell
+        with showing("checking") as progress:
+            options["progress"] = progress
             planned = lake.repair(table, **options)
         if execute and planned.steps:
             if not as_json and asks(yes=yes):
@@ -78,8 +78,8 @@ def repair(  # noqa: PLR0913 - one option per choice
             confirm(f"mend {sum(step.subjects for step in planned.steps)} thing(s) in {len(planned.steps)} step(s)?", yes=yes)
         done = planned
         if execute:
-            with showing("mending and checking") as tell:
-                options["dry_run"], options["progress"] = False, tell
+            with showing("mending and checking") as progress:
+                options["dry_run"], options["progress"] = False, progress
                 done = lake.repair(table, **options)
     if as_json:
         print_json(_as_json(done))
@@ -100,8 +100,8 @@ def why(
     with opened(registry, warehouse) as lake:
         found = lake.why(file if "://" in file else str(Path.cwd() / file))
     if as_json:
-        told = {"path": found.path, "table": found.table, "state": found.state, "because": found.because}
-        print_json({**told, "events": [asdict(event) for event in found.events]})
+        facts = {"path": found.path, "table": found.table, "state": found.state, "because": found.because}
+        print_json({**facts, "events": [asdict(event) for event in found.events]})
     else:
         out().print(f"{found.path}\n{found.table or 'no table'}: {found.state}, {found.because}", markup=False, soft_wrap=True)
         print_rows(found.events, as_json=False, columns=("at", "what", "detail", "source"))
@@ -129,8 +129,8 @@ def doctor(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, as_json: As
 def _check(lake: Lake, *, deep: bool, pages: bool = False) -> CheckReport:
     from lakebed.check import check as run  # noqa: PLC0415 - after the lake is open
 
-    with showing("checking") as tell:
-        return run(lake.registry, lake.storage, deep=deep, pages=pages, progress=tell)
+    with showing("checking") as progress:
+        return run(lake.registry, lake.storage, deep=deep, pages=pages, progress=progress)
 
 
 def _render_check(report: CheckReport, *, as_json: bool) -> None:
@@ -167,8 +167,8 @@ def _as_json(done: RepairResult) -> dict[str, Any]:
 def _render_steps(done: RepairResult) -> None:
     console = out()
     for step in done.steps:
-        told = f": {step.told}" if step.told else ""
-        console.print(f"{step.outcome}  {step.table or 'registry'}  {step.what} ({step.subjects}){told}", markup=False, soft_wrap=True)
+        message = f": {step.told}" if step.told else ""
+        console.print(f"{step.outcome}  {step.table or 'registry'}  {step.what} ({step.subjects}){message}", markup=False, soft_wrap=True)
 
 
 def _render_repair(done: RepairResult) -> None:

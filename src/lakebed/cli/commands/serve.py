@@ -53,9 +53,9 @@ def serve(
         lake.service() as service,
         _answering(at, service),
     ):
-        _tell({"state": "active" if service.status().active else "standing by", **_places(lake, at)}, as_json=as_json)
+        _print_facts({"state": "active" if service.status().active else "standing by", **_places(lake, at)}, as_json=as_json)
         sickness = _wait(stop, service)
-        _tell({"state": "stopping", **_places(lake, at)}, as_json=as_json)
+        _print_facts({"state": "stopping", **_places(lake, at)}, as_json=as_json)
     if sickness:
         raise typer.Exit(EXIT_UNAVAILABLE)
 
@@ -135,7 +135,7 @@ def _places(lake: Lake, endpoints: Endpoints | None) -> dict[str, Any]:
     }
 
 
-def _tell(facts: dict[str, Any], *, as_json: bool) -> None:
+def _print_facts(facts: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return

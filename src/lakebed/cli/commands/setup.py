@@ -112,8 +112,8 @@ def migrate_footers(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, dr
     with opened(registry, warehouse) as lake:
         waiting, done = count_old_footers(lake.registry), None
         if not dry_run:
-            with showing("upgrading footers") as tell:
-                done = upgrade(lake.registry, progress=tell)
+            with showing("upgrading footers") as progress:
+                done = upgrade(lake.registry, progress=progress)
     if done is not None:
         _render_upgrade(done, as_json=as_json)
     elif as_json:

@@ -70,7 +70,7 @@ def create_snapshot(
     """
     with opened(registry, warehouse, publishes=not dry_run) as lake:
         if dry_run:
-            _tell_pending(lake, table, as_json=as_json)
+            _print_pending(lake, table, as_json=as_json)
             return
         found = lake.snapshot(table, timeout_s=timeout_s)
     if as_json:
@@ -79,7 +79,7 @@ def create_snapshot(
         out().print(f"{table} has no file yet, so there is no snapshot" if found is None else f"{table}: snapshot {found} is current")
 
 
-def _tell_pending(lake: Lake, table: str, *, as_json: bool) -> None:
+def _print_pending(lake: Lake, table: str, *, as_json: bool) -> None:
     from lakebed.registry.tables.groups import read_pending  # noqa: PLC0415 - after the registry is there
 
     found = lake.table(table)

@@ -60,13 +60,13 @@ def show_table(table: TableName, registry: Url = URL, warehouse: Warehouse = WAR
     with opened(registry, warehouse) as lake:
         found = lake.table(table)
         place = lake.storage.paths.table_directory(found.table_id, found.name)
-    told = _describe(found, place)
+    facts = _describe(found, place)
     if as_json:
-        print_json(told)
+        print_json(facts)
         return
-    print_table(tuple(_PEOPLE), [{name: told[name] for name in _PEOPLE}])
+    print_table(tuple(_PEOPLE), [{name: facts[name] for name in _PEOPLE}])
     out().print()
-    print_table(("id", "column", "type", "required"), told["columns"])
+    print_table(("id", "column", "type", "required"), facts["columns"])
 
 
 @tables.command("drop")
@@ -88,8 +88,8 @@ def drop_table(
         done = lake.drop_table(table)
         if execute:
             confirm(f"drop {table} with {done.rows:,} rows in {done.files:,} files?", yes=yes)
-            with showing(f"dropping {table}", total=done.partitions) as tell:
-                done = lake.drop_table(table, dry_run=False, max_partitions=max_partitions, progress=tell)
+            with showing(f"dropping {table}", total=done.partitions) as progress:
+                done = lake.drop_table(table, dry_run=False, max_partitions=max_partitions, progress=progress)
     _render(done, as_json=as_json)
 
 

@@ -86,8 +86,10 @@ def run(
 
     Example: lakebed compact run shop.orders --max-files 1000
     """
-    with opened(registry, warehouse, publishes=not dry_run) as lake, showing(f"compacting {table}") as tell:
-        done = lake.compact(table, dry_run=dry_run, progress=tell, target_bytes=target_mib * _MIB, partition=partition, max_files=max_files)
+    with opened(registry, warehouse, publishes=not dry_run) as lake, showing(f"compacting {table}") as progress:
+        done = lake.compact(
+            table, dry_run=dry_run, progress=progress, target_bytes=target_mib * _MIB, partition=partition, max_files=max_files
+        )
     _render_compaction(done, as_json=as_json)
 
 
@@ -130,8 +132,8 @@ def clean_temp(
         if execute and files:
             confirm(f"delete {files:,} files, {size / 1e6:,.1f} MB, for good?", yes=yes)
         if execute:
-            with showing("deleting", total=files) as tell:
-                done = lake.delete_expired_temporary_files(batch_size=batch_size, max_batches=max_batches, progress=tell)
+            with showing("deleting", total=files) as progress:
+                done = lake.delete_expired_temporary_files(batch_size=batch_size, max_batches=max_batches, progress=progress)
             files, size, failed = done.deleted, done.bytes_freed, done.failed
     _render_clean(files, size, failed, execute=execute, as_json=as_json)
     if failed:
@@ -156,12 +158,12 @@ def clean_orphans(
     """
     age = timedelta(hours=older_than_hours)
     with opened(registry, warehouse) as lake:
-        with showing("looking at files") as tell:
-            found = lake.sweep_orphans(older_than=age, progress=tell)
+        with showing("looking at files") as progress:
+            found = lake.sweep_orphans(older_than=age, progress=progress)
         if execute and found.orphans:
             confirm(f"queue {len(found.orphans):,} files, {found.size_bytes / 1e6:,.1f} MB, for deletion?", yes=yes)
-            with showing("looking again, and queueing") as tell:
-                found = lake.sweep_orphans(older_than=age, dry_run=False, progress=tell)
+            with showing("looking again, and queueing") as progress:
+                found = lake.sweep_orphans(older_than=age, dry_run=False, progress=progress)
     _render_orphans(found, execute=execute, as_json=as_json)
 
 
@@ -175,10 +177,10 @@ def _list_history(lake: Lake, table: str | None, *, limit: int) -> list[dict[str
 
 
 def _history_row(run: Run) -> dict[str, Any]:
-    told = {"seconds": None, "files_in": None, "files_out": None, "bytes_in": None, "bytes_out": None, "conflicts": None, "error": None}
+    facts = {"seconds": None, "files_in": None, "files_out": None, "bytes_in": None, "bytes_out": None, "conflicts": None, "error": None}
     return {
         "run_id": run.run_id, "table": run.plan.get("table"), "state": run.state, "actor": run.actor, "started_at": run.started_at,
-        "finished_at": run.finished_at, **{key: run.result.get(key) for key in told},
+        "finished_at": run.finished_at, **{key: run.result.get(key) for key in facts},
     }  # fmt: skip
 
 
@@ -195,8 +197,8 @@ def _render_orphans(found: Sweep, *, execute: bool, as_json: bool) -> None:
     if as_json:
         orphans = [asdict(orphan) for orphan in found.orphans]
         skipped = [asdict(table) for table in found.skipped]
-        told = {"dry_run": not execute, "complete": found.is_complete, "bytes": found.size_bytes, "newer": found.newer}
-        print_json({**told, "skipped": skipped, "orphans": orphans})
+        facts = {"dry_run": not execute, "complete": found.is_complete, "bytes": found.size_bytes, "newer": found.newer}
+        print_json({**facts, "skipped": skipped, "orphans": orphans})
         return
     if found.newer:
         out().print(

@@ -195,8 +195,8 @@ def _build_all(lake: Lake, names: Sequence[str], options: MaterializeOptions, *,
 
 
 def _build(lake: Lake, name: str, options: MaterializeOptions) -> tuple[list[dict[str, Any]], str]:
-    with showing(f"building {name}") as tell:
-        asked: MaterializeOptions = {**options, "progress": tell}
+    with showing(f"building {name}") as progress:
+        asked: MaterializeOptions = {**options, "progress": progress}
         done = lake.materialize(name, **asked)
     slices = [_slice(name, one.instance, one.insert_range, one.outcome) | _effort(one) for one in done.slices]
     return slices, "the staged definition serves now" if done.promoted else done.note
@@ -242,9 +242,9 @@ def _effort(one: SliceOutcome) -> dict[str, Any]:
 
 def _render(slices: Sequence[dict[str, Any]], notes: Sequence[str]) -> None:
     """What is fresh is counted, not listed: a view set has thousands of slices."""
-    told = [one for one in slices if one["outcome"] != "fresh"]
-    if told:
-        print_table(_SLICES, told)
+    changed = [one for one in slices if one["outcome"] != "fresh"]
+    if changed:
+        print_table(_SLICES, changed)
         out().print()
     counts = Counter(one["outcome"] for one in slices)
     out().print(", ".join(f"{count:,} {outcome.replace('_', ' ')}" for outcome, count in sorted(counts.items())) or "nothing to build")
@@ -253,8 +253,8 @@ def _render(slices: Sequence[dict[str, Any]], notes: Sequence[str]) -> None:
 
 
 def _merge(lake: Lake, table: str, options: MergeOptions) -> list[dict[str, Any]]:
-    with showing(f"merging {table}") as tell:
-        asked: MergeOptions = {**options, "progress": tell}
+    with showing(f"merging {table}") as progress:
+        asked: MergeOptions = {**options, "progress": progress}
         done = lake.merge(table, **asked)
     return [
         _run(one.instance, one.insert_range, one.partitions, one.files_before, one.rows_after) | {"files_after": one.files_after}

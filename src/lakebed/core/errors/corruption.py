@@ -25,8 +25,8 @@ class FooterRowsError(CorruptionError):
 
     code = "footer_rows_disagree"
 
-    def __init__(self, *, footer_rows: int, registry_rows: int, told_by: str = "the registry") -> None:
-        super().__init__(f"the footer's row groups hold {footer_rows} rows, {told_by} says {registry_rows}: run `lakebed check`")
+    def __init__(self, *, footer_rows: int, registry_rows: int, source: str = "the registry") -> None:
+        super().__init__(f"the footer's row groups hold {footer_rows} rows, {source} says {registry_rows}: run `lakebed check`")
         self.footer_rows, self.registry_rows = footer_rows, registry_rows
 
 

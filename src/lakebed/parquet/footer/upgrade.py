@@ -98,7 +98,7 @@ def list_pointers(meta: bytes) -> Pointers:
 def _require_rows(counts: RowCounts, registry_rows: int | None) -> int:
     rows = counts.row_group_rows
     if counts.file_rows and counts.file_rows != rows:
-        raise FooterRowsError(footer_rows=rows, registry_rows=counts.file_rows, told_by="its file level")
+        raise FooterRowsError(footer_rows=rows, registry_rows=counts.file_rows, source="its file level")
     if registry_rows is not None and registry_rows != rows:
         raise FooterRowsError(footer_rows=rows, registry_rows=registry_rows)
     return rows

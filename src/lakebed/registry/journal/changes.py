@@ -126,8 +126,8 @@ def _require_nothing_lost(reader: Queryable, table_id: int, after: int) -> None:
 
 def read_changes_of(reader: Queryable, table_id: int, path: str) -> list[Event[Row]]:
     """The changes of one file that the journal still holds. Walks the table's whole journal: for a person who asks."""
-    told = json.dumps(path).replace("!", "!!").replace("%", "!%").replace("_", "!_")
-    known = reader.query(_FILE_ID, {"path": path}) or reader.query(_LAST_ID, {"table_id": table_id, "pattern": f"%{told}%"})
+    escaped = json.dumps(path).replace("!", "!!").replace("%", "!%").replace("_", "!_")
+    known = reader.query(_FILE_ID, {"path": path}) or reader.query(_LAST_ID, {"table_id": table_id, "pattern": f"%{escaped}%"})
     return decode_changes(reader, table_id, reader.query(_READ_OF, {"table_id": table_id, "row_id": known[0][0]})) if known else []
 
 

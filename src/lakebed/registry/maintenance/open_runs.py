@@ -81,8 +81,8 @@ def keeping_run(registry: Registry, run: OpenRun) -> Iterator[OpenRun]:
 
 def close_ended_runs(registry: Registry) -> int:
     """Close as failed whatever is still running though its call, or the process of it, is proven to have ended; how many."""
-    told = {row[0]: json.loads(row[1]).get(PROCESS, "") for row in registry.query(_RUNNING)}
-    ended = {run_id: process for run_id, process in told.items() if process and _has_ended(process)}
+    processes = {row[0]: json.loads(row[1]).get(PROCESS, "") for row in registry.query(_RUNNING)}
+    ended = {run_id: process for run_id, process in processes.items() if process and _has_ended(process)}
     if not ended:
         return 0
     result = {"error": "its process ended before it was done; what its earlier transactions changed is changed"}
