@@ -157,8 +157,8 @@ class IceLake:
         assert len(set(paths)) == len(paths)
         row = require_table(self.lake.registry, name).row
         summary = self.static(name).current_snapshot().summary  # type: ignore[union-attr]
-        told = tuple(int(summary[key]) for key in ("total-data-files", "total-records", "total-files-size"))  # type: ignore[index,arg-type]
-        assert told == (row.file_count, row.row_count, row.total_size)
+        reported = tuple(int(summary[key]) for key in ("total-data-files", "total-records", "total-files-size"))  # type: ignore[index,arg-type]
+        assert reported == (row.file_count, row.row_count, row.total_size)
         assert row.committed_group == row.last_group
         assert all(Path(path).exists() for path in paths)
 

@@ -48,10 +48,10 @@ class Served:
     """`lakebed serve`, and what it printed when it was up."""
 
     process: subprocess.Popen[str]
-    told: dict[str, Any]
+    reported: dict[str, Any]
 
     def ask(self, path: str) -> tuple[int, str]:
-        with urlopen(Request(f"http://{self.told['listen']}{path}"), timeout=30) as answer:
+        with urlopen(Request(f"http://{self.reported['listen']}{path}"), timeout=30) as answer:
             return answer.status, answer.read().decode()
 
     def status(self) -> dict[str, Any]:

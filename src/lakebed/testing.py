@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lakebed.core.events import Event
     from lakebed.core.files import ColumnStatistics
     from lakebed.core.rows import Row
-    from lakebed.registry.backends.protocol import Backend, Connection, Rows, SystemTables, TableHead
+    from lakebed.registry.backends.protocol import Backend, Connection, RawRows, SystemTables, TableHead
     from lakebed.registry.backends.statements import Dialect, Statement, Value
     from lakebed.registry.journal.notifications import Hint
     from lakebed.registry.partitions.publish import Published
@@ -158,11 +158,11 @@ class SteppedConnection:
     def closed(self) -> bool:
         return self.real.closed
 
-    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> RawRows:
         self._steps.reach(sql)
         return self.real.query(sql, params)
 
-    def query_locked(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+    def query_locked(self, sql: str, params: Mapping[str, Any] | None = None) -> RawRows:
         self._steps.reach(sql)
         return self.real.query_locked(sql, params)
 

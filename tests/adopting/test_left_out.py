@@ -61,9 +61,9 @@ def test_what_an_import_in_place_leaves_out_is_never_queued(lake: Lake, old: Leg
     assert "other" in left_out(lake)[f"{lake.storage.paths.root}/{other}"]
     report = lake.check(deep=True)
     assert report.clean
-    told = [finding for finding in report.findings if finding.rule == "left_out_file"]
-    assert {finding.subject for finding in told} == paths
-    assert not any("clean orphans" in finding.message for finding in told)
+    reported = [finding for finding in report.findings if finding.rule == "left_out_file"]
+    assert {finding.subject for finding in reported} == paths
+    assert not any("clean orphans" in finding.message for finding in reported)
 
 
 def test_an_import_that_stops_halfway_has_the_rest_on_record(lake: Lake, old: LegacyLake) -> None:

@@ -43,14 +43,14 @@ LIES = {
 def test_a_plausible_lie_is_found_by_a_deep_check_and_mended(lie: str, lake: Lake) -> None:
     make_table(lake.registry)
     write_partition(lake, 1)
-    sql, told = LIES[lie]
+    sql, reported = LIES[lie]
     lake.registry.transact(lambda tx: tx.run(sql), tables=[])
 
     shallow, deep = lake.check(), lake.check(deep=True)
     done = lake.repair(deep=True, dry_run=False)
 
     assert shallow.clean
-    assert [(f.rule, f.table, told in f.message) for f in deep.findings] == [("statistics_stale", str(ORDERS), True)]
+    assert [(f.rule, f.table, reported in f.message) for f in deep.findings] == [("statistics_stale", str(ORDERS), True)]
     assert [(step.remedy, step.outcome) for step in done.steps] == [("recapture", "done")]
     assert lake.check(deep=True).clean
 

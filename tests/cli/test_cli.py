@@ -117,9 +117,9 @@ def test_a_registry_is_bound_to_its_warehouse(url: str, warehouse: Path, tmp_pat
 
 
 def test_the_demo_tells_its_story_and_ends_clean() -> None:
-    told = [sys.executable, "-m", "lakebed.cli.app", "demo"]  # a process of its own: it starts and stops a Spark session
+    command = [sys.executable, "-m", "lakebed.cli.app", "demo"]  # a process of its own: it starts and stops a Spark session
 
-    done = subprocess.run(told, capture_output=True, text=True, check=False, env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"})
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"})
 
     assert done.returncode == 0, done.stdout + done.stderr
     for step in ("spark", "create", "insert", "refuse", "views", "merge", "query", "evolve", "redefine", "retire", "clean", "check"):

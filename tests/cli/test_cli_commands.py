@@ -21,15 +21,15 @@ RANGE = ("--insert-begin", "2026-01-01", "--insert-end", "2100-01-01")
 
 
 def test_a_table_shows_its_columns_and_where_it_lies(shell: Shell) -> None:
-    told = shell.json("tables", "show", NAME)
+    shown = shell.json("tables", "show", NAME)
 
-    assert [(c["id"], c["column"], c["type"]) for c in told["columns"]] == [
+    assert [(c["id"], c["column"], c["type"]) for c in shown["columns"]] == [
         (1, "id", "long"),
         (2, "ts", "timestamptz"),
         (3, "amount", "double"),
     ]
-    assert (told["rows"], told["event_time"], told["kind"], told["state"]) == (150, "ts", "table", "ok")
-    assert told["location"].startswith(str(shell.place))
+    assert (shown["rows"], shown["event_time"], shown["kind"], shown["state"]) == (150, "ts", "table", "ok")
+    assert shown["location"].startswith(str(shell.place))
     assert shell.run("tables", "show", "shop.nothing").exit_code == 1
 
 
@@ -37,10 +37,10 @@ def test_a_footer_is_told_from_the_registry_after_the_file_is_gone(shell: Shell)
     path = shell.json("files", "list", NAME)[0]["file_path"]
     (shell.place / path).unlink()
 
-    told = shell.json("files", "footer", path)
+    shown = shell.json("files", "footer", path)
 
-    assert (told["rows"], told["path"]) == (50, path)
-    assert [(c["column"], c["field_id"], c["nulls"]) for c in told["columns"]] == [("id", 1, 0), ("ts", 2, 0), ("amount", 3, 0)]
+    assert (shown["rows"], shown["path"]) == (50, path)
+    assert [(c["column"], c["field_id"], c["nulls"]) for c in shown["columns"]] == [("id", 1, 0), ("ts", 2, 0), ("amount", 3, 0)]
     assert shell.run("files", "footer", f"{path}x").exit_code == 1
 
 
@@ -128,10 +128,10 @@ def test_compactions_are_kept_as_history(shell: Shell) -> None:
 
 
 def test_the_journal_is_told_in_the_order_of_time(shell: Shell) -> None:
-    told = shell.json("astha", "tail", NAME, "--limit", "4")
+    shown = shell.json("astha", "tail", NAME, "--limit", "4")
 
-    assert [row["seq"] for row in told] == sorted(row["seq"] for row in told)
-    assert len(told) == 4
+    assert [row["seq"] for row in shown] == sorted(row["seq"] for row in shown)
+    assert len(shown) == 4
     assert {row["registry_table"] for row in shell.json("astha", "tail")} >= {"tables", "table_files", "table_stats"}
 
 
@@ -164,13 +164,13 @@ def test_a_snippet_runs_and_shows_what_the_command_shows(local_shell: Shell, eng
     assert local_shell.run("read-with", NAME, "--engine", engine).exit_code == 1  # nothing is published yet
     local_shell.json("snapshots", "create", NAME)
 
-    told = local_shell.json("read-with", NAME, "--engine", engine, "--run", "--rows", "3")
-    done = subprocess.run([sys.executable, "-c", told["snippet"]], capture_output=True, text=True, check=False)
+    shown = local_shell.json("read-with", NAME, "--engine", engine, "--run", "--rows", "3")
+    done = subprocess.run([sys.executable, "-c", shown["snippet"]], capture_output=True, text=True, check=False)
 
-    assert [sorted(row) for row in told["rows"]] == [["amount", "id", "ts"]] * 3
+    assert [sorted(row) for row in shown["rows"]] == [["amount", "id", "ts"]] * 3
     assert done.returncode == 0, done.stderr
     assert "amount" in done.stdout
-    assert local_shell.run("read-with", NAME, "--engine", engine, "--rows", "3").stdout.strip() == told["snippet"].strip()
+    assert local_shell.run("read-with", NAME, "--engine", engine, "--rows", "3").stdout.strip() == shown["snippet"].strip()
 
 
 def test_a_staged_definition_is_promoted_once(shell: Shell) -> None:

@@ -78,7 +78,7 @@ def find_fault(root: Any, name: str, words: list[str]) -> str:
             code = int(end.code or 0)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the fault that is looked for
             return f"{words}: {error!r} {error.__traceback__ and traceback.format_exception(error)[-3:]}"
-    told = shown.getvalue()
-    if code not in {0, 1, 2, 4, *([3] if name in FINDING else [])} or "Traceback" in told or not (told.strip() or code == 0):
-        return f"{words}: {code} {told[-300:]}"
+    printed = shown.getvalue()
+    if code not in {0, 1, 2, 4, *([3] if name in FINDING else [])} or "Traceback" in printed or not (printed.strip() or code == 0):
+        return f"{words}: {code} {printed[-300:]}"
     return ""

@@ -78,12 +78,12 @@ def test_a_lost_file_is_left_with_what_to_do_and_retired_when_asked_for(shell: S
     (shell.place / some_file(shell)).unlink()
 
     left = shell.run("repair", "--execute", "--json")
-    told = json.loads(left.stdout)
+    shown = json.loads(left.stdout)
     done = shell.run("repair", "--retire-damaged", "--execute", "--json")
 
     assert left.exit_code == 3
-    assert shape_of({**told, "steps": json.loads(done.stdout)["steps"]}) == REPAIR_KEYS
-    assert "--retire-damaged" in told["left"][0]["advice"]
+    assert shape_of({**shown, "steps": json.loads(done.stdout)["steps"]}) == REPAIR_KEYS
+    assert "--retire-damaged" in shown["left"][0]["advice"]
     assert done.exit_code == 0, done.output
     assert shell.run("check").exit_code == 0
 
@@ -106,11 +106,11 @@ def test_what_cannot_be_repaired_so_is_refused(shell: Shell) -> None:
 def test_why_tells_the_story_of_a_file(shell: Shell) -> None:
     path = some_file(shell)
 
-    told, words = shell.json("why", path), shell.run("why", path)
+    shown, words = shell.json("why", path), shell.run("why", path)
     unknown = shell.run("why", f"{shell.place}/nobody.parquet")
 
-    assert shape_of(told) == WHY_KEYS
-    assert [event["what"] for event in told["events"]][:2] == ["intent", "registered"]
+    assert shape_of(shown) == WHY_KEYS
+    assert [event["what"] for event in shown["events"]][:2] == ["intent", "registered"]
     assert "live, readers see it" in words.output
     assert (unknown.exit_code, "nobody has heard of it" in unknown.output) == (1, True)
     assert shell.run("why", "/etc/passwd").exit_code == 1

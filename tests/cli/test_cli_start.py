@@ -63,10 +63,10 @@ def test_no_command_that_leaves_data_alone_loads_spark(local_shell: Shell) -> No
         [sys.executable, "-c", WATCH.format(paths=sys.path), json.dumps(words)], capture_output=True, text=True, check=True
     )
 
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert len(told) == len(words)
-    assert [one for one in told if one[1:] not in ([0, []], [1, []], [3, []])] == []
-    assert sum(code == 1 for _, code, _ in told) == 3  # nothing is parked, and there is neither that snapshot nor that tag
+    shown = json.loads(done.stdout.splitlines()[-1])
+    assert len(shown) == len(words)
+    assert [one for one in shown if one[1:] not in ([0, []], [1, []], [3, []])] == []
+    assert sum(code == 1 for _, code, _ in shown) == 3  # nothing is parked, and there is neither that snapshot nor that tag
 
 
 def test_what_moves_data_in_this_process_starts_no_java(local_shell: Shell) -> None:

@@ -118,10 +118,10 @@ def test_long_commands_show_how_far_they_have_come(local_shell: Shell) -> None:
         ("clean", "orphans"): ("looking at files", ""),
     }
     for words, (what, done) in shown.items():
-        code, told = at_a_terminal([*words, *local_shell.options], answer="", environment={"COLUMNS": "120", "TERM": "xterm"})
-        bars = [line for line in told.split("\r") if what in line]
-        assert code == 0, told
-        assert any("━" in line and done in line for line in bars), (words, told)
+        code, printed = at_a_terminal([*words, *local_shell.options], answer="", environment={"COLUMNS": "120", "TERM": "xterm"})
+        bars = [line for line in printed.split("\r") if what in line]
+        assert code == 0, printed
+        assert any("━" in line and done in line for line in bars), (words, printed)
 
 
 def test_no_bar_is_written_into_a_pipe() -> None:
@@ -134,12 +134,12 @@ def test_no_bar_is_written_into_a_pipe() -> None:
 def test_a_person_is_asked_before_anything_is_destroyed(local_shell: Shell) -> None:
     words = ["partitions", "retire", NAME, *RANGE, "--execute", *local_shell.options]
 
-    refused, told = at_a_terminal(words, answer="n\n", environment={"NO_COLOR": "1"})
-    assert (refused, "retire 3 partitions" in told, "nothing was changed" in told) == (1, True, True), told
+    refused, printed = at_a_terminal(words, answer="n\n", environment={"NO_COLOR": "1"})
+    assert (refused, "retire 3 partitions" in printed, "nothing was changed" in printed) == (1, True, True), printed
     assert len(local_shell.json("partitions", "list", NAME)) == 3
 
-    done, told = at_a_terminal(words, answer="y\n", environment={"NO_COLOR": "1"})
-    assert (done, "retired 3 partitions" in told) == (0, True), told
+    done, printed = at_a_terminal(words, answer="y\n", environment={"NO_COLOR": "1"})
+    assert (done, "retired 3 partitions" in printed) == (0, True), printed
     assert local_shell.json("partitions", "list", NAME) == []
 
 

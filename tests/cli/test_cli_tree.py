@@ -94,12 +94,12 @@ def test_times_are_utc_unless_they_name_a_zone(shell: Shell) -> None:
 
 def test_the_shell_completes_commands_and_names_of_tables(local_shell: Shell) -> None:
     def complete(*words: str) -> list[str]:
-        told = {
+        printed = {
             "_LAKEBED_COMPLETE": "complete_bash", "COMP_WORDS": shlex.join(["lakebed", *words]), "COMP_CWORD": str(len(words)),
             "LAKEBED_REGISTRY_URL": local_shell.url,
         }  # fmt: skip
         done = subprocess.run(
-            [Path(sys.executable).with_name("lakebed")], capture_output=True, text=True, check=False, env={**os.environ, **told}
+            [Path(sys.executable).with_name("lakebed")], capture_output=True, text=True, check=False, env={**os.environ, **printed}
         )
         return done.stdout.split()
 
@@ -112,8 +112,8 @@ def test_no_colour_is_no_colour() -> None:
     plain = {**os.environ, "FORCE_COLOR": "1", "NO_COLOR": "1"}
     coloured = {name: value for name, value in plain.items() if name != "NO_COLOR"}
 
-    told, shown = (subprocess.run(command, capture_output=True, text=True, check=False, env=env).stderr for env in (plain, coloured))
+    printed, shown = (subprocess.run(command, capture_output=True, text=True, check=False, env=env).stderr for env in (plain, coloured))
 
     assert "\x1b[" in shown
-    assert "\x1b[3" not in told
-    assert "\x1b[9" not in told
+    assert "\x1b[3" not in printed
+    assert "\x1b[9" not in printed

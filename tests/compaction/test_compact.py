@@ -229,8 +229,8 @@ def test_every_compaction_is_in_the_history_with_its_figures(lake: Lake) -> None
 
     (run,) = list_runs(lake.registry, job="compact")
     assert (run.run_id, run.state, run.actor, run.plan["files"], run.plan["table"]) == (done.run_id, "done", "nightly", 3, "shop.orders")
-    told = {key: run.result[key] for key in ("runs", "files_in", "files_out", "bytes_in", "conflicts", "engines")}
-    assert told == {"runs": 1, "files_in": 3, "files_out": 1, "bytes_in": done.bytes_before, "conflicts": 0, "engines": ["local"]}
+    reported = {key: run.result[key] for key in ("runs", "files_in", "files_out", "bytes_in", "conflicts", "engines")}
+    assert reported == {"runs": 1, "files_in": 3, "files_out": 1, "bytes_in": done.bytes_before, "conflicts": 0, "engines": ["local"]}
 
 
 def test_progress_is_told_after_every_run(timed_lake: Lake, clock: FixedClock) -> None:
@@ -238,11 +238,11 @@ def test_progress_is_told_after_every_run(timed_lake: Lake, clock: FixedClock) -
     fill(timed_lake, 2)
     clock.advance(seconds=86_400)
     fill(timed_lake, 2, start=10)
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
 
-    compact(timed_lake.registry, timed_lake.storage, str(ORDERS), control=Control(progress=lambda *seen: told.append(seen)))
+    compact(timed_lake.registry, timed_lake.storage, str(ORDERS), control=Control(progress=lambda *seen: reported.append(seen)))
 
-    assert told == [(1, 2), (2, 2)]
+    assert reported == [(1, 2), (2, 2)]
 
 
 @pytest.mark.parametrize("asked", range(1, 6))

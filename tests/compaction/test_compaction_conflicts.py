@@ -208,7 +208,7 @@ class Wrong:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "reported"),
     [
         (lambda r: Rewriting(files=(), before=r.before, after=r.after), "gave 0 rows instead of 60"),
         (lambda r: Rewriting(files=r.files, before=r.before, after=RowSum(rows=60, hash=1)), "not all the same ones"),
@@ -216,12 +216,14 @@ class Wrong:
     ],
     ids=["files lost", "other rows", "rows too many"],
 )
-def test_an_engine_that_changes_rows_is_found_out_before_the_swap(lake: Lake, spoil: Callable[[Rewriting], Rewriting], told: str) -> None:
+def test_an_engine_that_changes_rows_is_found_out_before_the_swap(
+    lake: Lake, spoil: Callable[[Rewriting], Rewriting], reported: str
+) -> None:
     make_orders(lake)
     fill(lake, 3)
     rows, disk = read_all(lake), disk_paths(lake)
 
-    with pytest.raises(RewriteMismatchError, match=told):
+    with pytest.raises(RewriteMismatchError, match=reported):
         compact(lake.registry, lake.storage, str(ORDERS), engines=Engines(local=Wrong(lake, spoil)))
 
     assert (read_all(lake), disk_paths(lake)) == (rows, disk)

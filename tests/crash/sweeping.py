@@ -86,14 +86,14 @@ class Sweep:
     def judge(self, course: Course, url: str) -> None:
         """The child told the truth, nothing is lost or there twice, and the lake goes on."""
         assert course.exit_code in (0, -signal.SIGKILL), f"the process ended with {course.exit_code}"
-        told: dict[str, str] = {what: outcome for what, outcome, _ in course.reports}
+        stated: dict[str, str] = {what: outcome for what, outcome, _ in course.reports}
         if self.scene.is_migration:
             migrate_registry(url)
             adopt_migrated(url, str(self.stage.warehouse))
         with self.stage.opened(url, at=self.scene.recovered_at) as lake:
             lake.recover()
             found = read_ids(lake)
-            self._compare(found, told)
+            self._compare(found, stated)
             require_no_strays(lake)
             write_partition(lake, NEXT)
             require_iceberg_equals(lake, found | ids_of(NEXT))
@@ -101,10 +101,10 @@ class Sweep:
             report = lake.check(deep=True)
             assert report.clean, report.findings
 
-    def _compare(self, found: frozenset[int], told: Mapping[str, str]) -> None:
+    def _compare(self, found: frozenset[int], stated: Mapping[str, str]) -> None:
         expected = self._base()
         for what, effect in self.scene.effects.items():
-            happened, outcome = effect.is_in(found), told.get(what)
+            happened, outcome = effect.is_in(found), stated.get(what)
             if outcome == DONE:
                 assert happened, f"{what} was acknowledged and is lost"
             elif outcome not in (None, UNKNOWN):

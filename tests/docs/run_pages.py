@@ -101,9 +101,9 @@ def _run_shell(text: str) -> None:
         if not words:
             continue
         wanted = int(found[1]) if (found := _EXIT.search(line)) else 0
-        code, told = _command(words)
+        code, shown = _command(words)
         if code != wanted:
-            message = f"`{line}` ended with {code}, not {wanted}: {told}"
+            message = f"`{line}` ended with {code}, not {wanted}: {shown}"
             raise ExampleError(message)
 
 
@@ -115,8 +115,8 @@ def _command(words: list[str]) -> tuple[int, str]:
     if words[0] == "lakebed":
         done = CliRunner().invoke(app, words[1:])
         sys.stdout.write(done.stdout)
-        told = "".join(traceback.format_exception(done.exception)) if done.exception and not isinstance(done.exception, SystemExit) else ""
-        return done.exit_code, done.output + told
+        shown = "".join(traceback.format_exception(done.exception)) if done.exception and not isinstance(done.exception, SystemExit) else ""
+        return done.exit_code, done.output + shown
     if words[0] not in _SHELL:
         return -1, f"the runner knows no {words[0]}: mark the block as console"
     ran = subprocess.run(shlex.join(words).replace("'*'", "*"), shell=True, capture_output=True, text=True, check=False)  # noqa: S602 - an example's own text

@@ -84,7 +84,7 @@ def test_only_what_needs_another_machine_is_not_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "told"),
+    ("page", "shown"),
     [
         ("```python\nprint(1)\n```\n\n```text\n2\n```\n", "it printed"),
         ("```python\n1 / 0\n```\n", "ZeroDivisionError"),
@@ -96,10 +96,10 @@ def test_only_what_needs_another_machine_is_not_run() -> None:
     ],
     ids=["prints otherwise", "raises", "fails", "ends otherwise", "is unknown", "does", "is not run"],
 )
-def test_an_example_that_does_not_do_what_its_page_says_is_found(page: str, told: str, tmp_path: Path) -> None:
+def test_an_example_that_does_not_do_what_its_page_says_is_found(page: str, shown: str, tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text(page)
 
     wrong = run_page(tmp_path / "page.md", {})
 
-    assert told in wrong
-    assert bool(told) == bool(wrong)
+    assert shown in wrong
+    assert bool(shown) == bool(wrong)

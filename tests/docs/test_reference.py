@@ -62,8 +62,8 @@ def test_every_setting_is_documented_with_its_default() -> None:
     origins = load_settings(environment={}).origins
 
     assert [one.name for one in origins if f"`{one.name}`" not in rows] == []
-    told = {one.name: rows[f"`{one.name}`"].split("|")[2].strip().strip("`") for one in origins}
-    assert {name: value for name, value in told.items() if value != _default_of(name)} == {}
+    printed = {one.name: rows[f"`{one.name}`"].split("|")[2].strip().strip("`") for one in origins}
+    assert {name: value for name, value in printed.items() if value != _default_of(name)} == {}
 
 
 def test_pages_and_examples_name_only_variables_that_exist() -> None:

@@ -44,8 +44,8 @@ def secret_url(url: str) -> str:
 
 
 def has_canary(text: str | bytes) -> bool:
-    told = text.decode(errors="replace") if isinstance(text, bytes) else text
-    return any(form in told for form in (CANARY, quote(CANARY), repr(CANARY)[1:-1], "canary-5d0f"))
+    reported = text.decode(errors="replace") if isinstance(text, bytes) else text
+    return any(form in reported for form in (CANARY, quote(CANARY), repr(CANARY)[1:-1], "canary-5d0f"))
 
 
 def lakebed(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -55,7 +55,7 @@ def lakebed(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
 
 def test_a_service_that_fails_and_recovers_shows_no_password(secret_url: str, databases: Databases, tmp_path: Path) -> None:
     warehouse, log = tmp_path / "warehouse", tmp_path / "log"
-    told: list[str | bytes] = []
+    reported: list[str | bytes] = []
     variables = {"LAKEBED_LOG_LEVEL": "debug", "LAKEBED_SCHEDULE_CHECK": EVERY_SECOND, "LAKEBED_SCHEDULE_RECOVER": EVERY_SECOND}
     with connect(secret_url, warehouse=str(warehouse), service="off") as lake:
         make_table(lake.registry)
@@ -65,19 +65,21 @@ def test_a_service_that_fails_and_recovers_shows_no_password(secret_url: str, da
             cut_connections(databases, secret_url)
             with pytest.raises(RegistryUnavailableError) as refused:
                 connect(f"{secret_url}&port=1", warehouse=str(warehouse), create=False)
-            told.append(repr(refused.value))
+            reported.append(repr(refused.value))
             (path,) = [row.file_path for row in lake.list_files(str(ORDERS))]
             lake.storage.delete([path])
             wait_until(lambda: 'lakebed_check_findings{severity="damage"} 0' not in served.ask("/metrics")[1])
-            told += [served.ask(path)[1] for path in ("/health", "/ready", "/metrics", "/status")]
+            reported += [served.ask(path)[1] for path in ("/health", "/ready", "/metrics", "/status")]
             served.stop()
-        told += [log.read_text(), json.dumps(served.told), repr(lake.registry.backend.shown_url)]
-        told += [pickle.dumps(result) for result in (lake.check(), lake.list_files(), lake.snapshots(str(ORDERS)), lake.table(str(ORDERS)))]
-        told += [repr(row) for rows in logical_dump(lake.registry).values() for row in rows]
+        reported += [log.read_text(), json.dumps(served.reported), repr(lake.registry.backend.shown_url)]
+        reported += [
+            pickle.dumps(result) for result in (lake.check(), lake.list_files(), lake.snapshots(str(ORDERS)), lake.table(str(ORDERS)))
+        ]
+        reported += [repr(row) for rows in logical_dump(lake.registry).values() for row in rows]
     shown = lakebed("config", "show", "--json", LAKEBED_REGISTRY_URL=secret_url)
     assert "registry_url" in shown.stdout
-    told += [shown.stdout, shown.stderr]
-    assert [text for text in told if has_canary(text)] == []
+    reported += [shown.stdout, shown.stderr]
+    assert [text for text in reported if has_canary(text)] == []
     assert "a task ended" in log.read_text()
 
 
@@ -87,8 +89,8 @@ def test_a_pickled_lake_and_its_settings_hold_no_password_and_it_reconnects_with
     with connect(secret_url, warehouse=str(tmp_path / "warehouse"), service="off") as lake:
         make_table(lake.registry)
         stored = pickle.dumps(lake)
-        told: list[str | bytes] = [stored, repr(lake.settings), *map(repr, lake.settings.origins), repr(lake)]
-    assert [text for text in told if has_canary(text)] == []
+        reported: list[str | bytes] = [stored, repr(lake.settings), *map(repr, lake.settings.origins), repr(lake)]
+    assert [text for text in reported if has_canary(text)] == []
 
     with pickle.loads(stored) as again:  # noqa: S301 - our own
         assert again.settings.registry_url == strip_password(secret_url)

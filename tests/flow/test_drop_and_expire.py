@@ -140,8 +140,8 @@ def test_the_current_snapshot_a_tagged_one_and_an_unknown_one_are_refused(publis
     published.tag(NAME, "audit", first)
     before = logical_dump(published.registry)
 
-    for wanted, told in ((current, "is the current one"), (first, "kept by the tag audit")):
-        with pytest.raises(InvalidValueError, match=told):
+    for wanted, reported in ((current, "is the current one"), (first, "kept by the tag audit")):
+        with pytest.raises(InvalidValueError, match=reported):
             published.expire_snapshots(NAME, snapshot_ids=[wanted], dry_run=False)
     with pytest.raises(SnapshotNotFoundError):
         published.expire_snapshots(NAME, snapshot_ids=[5], dry_run=False)

@@ -72,12 +72,12 @@ def test_a_registry_restored_from_an_older_backup_sweeps_nothing_until_somebody_
         age(lake)
 
         preview = lake.sweep_orphans(older_than=OLD)
-        with pytest.raises(RegistryBehindError, match="lakebed repair --give-up-newer") as told:
+        with pytest.raises(RegistryBehindError, match="lakebed repair --give-up-newer") as reported:
             lake.sweep_orphans(older_than=OLD, dry_run=False)
         expire_queue(lake)
         cleaned = lake.delete_expired_temporary_files()
 
-        assert (len(preview.orphans), preview.newer, told.value.operations) == (2, 2, 2)
+        assert (len(preview.orphans), preview.newer, reported.value.operations) == (2, 2, 2)
         assert (cleaned.deleted, data_files(lake)) == (0, before)
         assert {finding.rule for finding in lake.check().findings} == {"newer_file"}
 

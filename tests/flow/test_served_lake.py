@@ -41,7 +41,7 @@ def lake(url: str, tmp_path: Path) -> Iterator[Lake]:
 def test_a_served_lake_publishes_maintains_answers_and_stops_in_time(lake: Lake, url: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with serving(url, tmp_path / "warehouse", log, "--log-format", "json", LAKEBED_SCHEDULE_CHECK=EVERY_SECOND) as served:
-        assert served.told["state"] == "active"
+        assert served.reported["state"] == "active"
         write_partition(lake, 1)
         assert lake.snapshot(str(ORDERS), timeout_s=60) is not None
         wait_until(lambda: served.status()["tasks"]["check"]["runs"] > 0)
@@ -60,7 +60,7 @@ def test_a_served_lake_publishes_maintains_answers_and_stops_in_time(lake: Lake,
 @pytest.mark.parametrize("kind", ["sqlite"])
 def test_a_second_signal_does_not_wait(lake: Lake, url: str, tmp_path: Path) -> None:
     with serving(url, tmp_path / "warehouse", tmp_path / "log", "--no-http") as served:
-        assert served.told["listen"] is None
+        assert served.reported["listen"] is None
         served.process.send_signal(signal.SIGINT)
         code = served.stop(signal.SIGTERM)
     assert code in {0, 128 + signal.SIGTERM}
@@ -69,17 +69,17 @@ def test_a_second_signal_does_not_wait(lake: Lake, url: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
 @pytest.mark.parametrize(
-    ("arguments", "variables", "told"),
+    ("arguments", "variables", "reported"),
     [
         ((), {"LAKEBED_SCHEDULE_CLEAN": "now and then"}, "schedule.clean"),
         (("--log-format", "xml"), {}, "log_format"),
     ],
 )
 def test_a_bad_setting_is_told_before_anything_starts(
-    lake: Lake, url: str, tmp_path: Path, arguments: tuple[str, ...], variables: dict[str, str], told: str
+    lake: Lake, url: str, tmp_path: Path, arguments: tuple[str, ...], variables: dict[str, str], reported: str
 ) -> None:
     log = tmp_path / "log"
-    with pytest.raises(AssertionError, match=told), serving(url, tmp_path / "warehouse", log, *arguments, **variables):
+    with pytest.raises(AssertionError, match=reported), serving(url, tmp_path / "warehouse", log, *arguments, **variables):
         pass
     assert "Traceback" not in log.read_text()
     assert find_holder(lake.registry, "astha") is None

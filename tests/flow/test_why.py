@@ -61,8 +61,8 @@ def test_the_whole_life_of_a_file_is_told_in_order(timed_lake: Lake, clock: Fixe
     found = lake.why(path)
 
     assert (found.table, found.state) == (str(ORDERS), "retired")
-    told = set(story(found))
-    assert {"intent", "registered", "sealed", "entered Iceberg", "retired", "run", "queued", "left Iceberg", "there"} <= told
+    reported = set(story(found))
+    assert {"intent", "registered", "sealed", "entered Iceberg", "retired", "run", "queued", "left Iceberg", "there"} <= reported
     assert "ann" in next(event.detail for event in found.events if event.what == "run")
     assert {event.source for event in found.events} == {"operations", "journal", "table_snapshots", "temporary_files", "runs", "storage"}
 
@@ -70,10 +70,10 @@ def test_the_whole_life_of_a_file_is_told_in_order(timed_lake: Lake, clock: Fixe
 def test_every_spelling_of_the_path_tells_the_same(lake: Lake) -> None:
     path = filled(lake)
 
-    told = [lake.why(spelled) for spelled in (path, f"file://{path}", path.replace("/shop/", "//shop/./"))]
+    reported = [lake.why(spelled) for spelled in (path, f"file://{path}", path.replace("/shop/", "//shop/./"))]
 
-    assert [found.events for found in told] == [told[0].events] * 3
-    assert (told[0].state, told[0].because) == ("live", "readers see it")
+    assert [found.events for found in reported] == [reported[0].events] * 3
+    assert (reported[0].state, reported[0].because) == ("live", "readers see it")
 
 
 def test_a_retired_file_says_what_keeps_it(timed_lake: Lake, clock: FixedClock) -> None:

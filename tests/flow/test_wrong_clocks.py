@@ -32,9 +32,9 @@ class RunningClock:
         self._off_s, self._step_s = off_s, step_s
 
     def __call__(self) -> int:
-        told = to_micros(datetime.now(UTC) + timedelta(seconds=self._off_s))
+        now = to_micros(datetime.now(UTC) + timedelta(seconds=self._off_s))
         self._off_s += self._step_s
-        return told
+        return now
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from lakebed.registry.backends.protocol import Rows
+    from lakebed.registry.backends.protocol import RawRows
     from lakebed.registry.transaction import Reader
 
 
@@ -37,7 +37,7 @@ class DefectiveRegistry(Registry):
         self._fail()
         return super().now()
 
-    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> RawRows:
         self._fail()
         return super().query(sql, params)
 
@@ -123,15 +123,15 @@ def serving(lake: Lake) -> Iterator[Service]:
 def test_a_dead_thread_makes_the_service_unready_until_it_works_again(lake: Lake, registry: DefectiveRegistry, thread: str) -> None:
     within(lake.registry, lambda tx: set_properties(tx, ORDERS, {"snapshot": {"trigger": "time", "interval_s": 0.1}}))
     with serving(lake) as service:
-        wait_until(lambda: not service.find_unreadiness())
+        wait_until(lambda: not service.readiness_problem())
         registry.failing = f"lakebed-{thread}"
         write_partition(lake, 1)
-        wait_until(lambda: f"the {thread} thread failed" in service.find_unreadiness())
+        wait_until(lambda: f"the {thread} thread failed" in service.readiness_problem())
         assert f'lakebed_thread_down{{thread="{thread}"}} 1.0'.encode() in service.to_metrics()
 
         registry.failing = ""
 
-        wait_until(lambda: not service.find_unreadiness())
+        wait_until(lambda: not service.readiness_problem())
         wait_until(lambda: lake.table(str(ORDERS)).row.committed_group > 0)
         assert next(t.restarts for t in service.threads if t.name == thread) >= 3
     assert lake.check().clean

@@ -22,20 +22,20 @@ class Patient:
     """Something to watch, whose problems the test decides."""
 
     def __init__(self) -> None:
-        self.sickness, self.unreadiness = "", ""
+        self.not_live, self.not_ready = "", ""
 
-    def find_sickness(self) -> str:
-        return self.sickness
+    def liveness_problem(self) -> str:
+        return self.not_live
 
-    def find_unreadiness(self) -> str:
-        return self.unreadiness
+    def readiness_problem(self) -> str:
+        return self.not_ready
 
     def to_metrics(self) -> bytes:
         return b"lakebed_active 1.0\n"
 
     def to_status(self) -> dict[str, Any]:
-        if self.sickness == "raises":
-            raise RuntimeError(self.sickness)
+        if self.not_live == "raises":
+            raise RuntimeError(self.not_live)
         return {"active": True}
 
 
@@ -60,7 +60,7 @@ def test_the_four_questions_are_answered() -> None:
         assert [ask(endpoints, path)[0] for path in ("/health", "/ready", "/metrics", "/status?x=1")] == [200] * 4
         assert json.loads(ask(endpoints, "/status")[1]) == {"active": True}
         assert ask(endpoints, "/metrics")[2]["Content-Type"].startswith("text/plain; version=0.0.4")
-        patient.sickness = patient.unreadiness = "the watcher died"
+        patient.not_live = patient.not_ready = "the watcher died"
         for path in ("/health", "/ready"):
             status, body, _ = ask(endpoints, path)
             assert (status, json.loads(body)) == (503, {"ok": False, "problem": "the watcher died"})
@@ -74,7 +74,7 @@ def test_what_is_not_there_or_not_asked_for_is_refused() -> None:
         assert ask(endpoints, "/status", method="POST")[0] == 501
         status, body, headers = ask(endpoints, "/health", method="HEAD")
         assert (status, body, headers["Server"].strip()) == (200, b"", "lakebed")
-        patient.sickness = "raises"
+        patient.not_live = "raises"
         assert ask(endpoints, "/status")[:2] == (500, b'{"error": "see the log"}\n')
 
 

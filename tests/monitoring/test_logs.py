@@ -36,11 +36,11 @@ def test_no_part_of_a_record_shows_a_secret(log: io.StringIO) -> None:
         logger.exception("reading %s failed", URL, extra={"action": "read", "where": {"url": [URL]}, "reason": SECRET})
     logger.info("all is well", extra={"action": "read", "table": "shop.orders"})
 
-    told = log.getvalue()
-    assert "canary" not in told
-    assert HIDDEN in told
-    assert "shop.orders" in told
-    assert "Traceback" in told
+    reported = log.getvalue()
+    assert "canary" not in reported
+    assert HIDDEN in reported
+    assert "shop.orders" in reported
+    assert "Traceback" in reported
 
 
 def test_a_json_log_is_one_object_per_line_with_what_extra_gave(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,10 +71,10 @@ def test_a_json_log_is_one_object_per_line_with_what_extra_gave(capsys: pytest.C
     ],
 )
 def test_urls_and_assignments_lose_their_passwords(text: str) -> None:
-    told = hide_secrets(text)
-    assert "hidden" not in told
-    assert "den@" not in told
-    assert HIDDEN in told
+    reported = hide_secrets(text)
+    assert "hidden" not in reported
+    assert "den@" not in reported
+    assert HIDDEN in reported
 
 
 @pytest.mark.parametrize(

@@ -140,17 +140,17 @@ def make_metrics(lake: Lake) -> Metrics:
 def test_health_and_readiness_follow_the_life_of_the_service(lake: Lake) -> None:
     before = set(threading.enumerate())
     made, other = (Service(lake.registry, lake.storage, compactor_options=BY_HAND) for _ in range(2))
-    assert made.find_sickness()
+    assert made.liveness_problem()
     made.start()
     other.owner = "elsewhere"
     other.start()
-    assert (made.find_sickness(), made.find_unreadiness()) == ("", "")
-    assert (other.find_sickness(), other.find_unreadiness()) == ("", "")  # it stands by
+    assert (made.liveness_problem(), made.readiness_problem()) == ("", "")
+    assert (other.liveness_problem(), other.readiness_problem()) == ("", "")  # it stands by
     assert made.to_status()["active"] is True
     assert other.to_status()["active"] is False
     for service in (other, made):
         assert service.stop()
-        assert service.find_sickness()
+        assert service.liveness_problem()
     assert find_holder(lake.registry, "astha") is None
     assert {thread.name for thread in set(threading.enumerate()) - before} == set()
 

@@ -79,10 +79,10 @@ def test_a_preview_tells_the_columns_and_changes_nothing(registry: Registry) -> 
     make_table(registry)
     before = logical_dump(registry)
 
-    told = add_column(registry, NAME, "note", "decimal(10, 2)", dry_run=True)
+    reported = add_column(registry, NAME, "note", "decimal(10, 2)", dry_run=True)
 
-    assert [f.name for f in told.schema.fields] == ["id", "ts", "amount", "note"]
-    assert (told.dry_run, told.schema_version, told.changes) == (True, 2, ("add note (decimal(10,2))",))
+    assert [f.name for f in reported.schema.fields] == ["id", "ts", "amount", "note"]
+    assert (reported.dry_run, reported.schema_version, reported.changes) == (True, 2, ("add note (decimal(10,2))",))
     assert logical_dump(registry) == before
 
 

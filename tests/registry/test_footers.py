@@ -166,11 +166,11 @@ def test_the_upgrade_job_is_bounded_and_a_second_run_changes_nothing(lake: Lake)
     for path in paths[:5]:
         make_v1(lake, path)
 
-    told: list[tuple[int, int]] = []
-    first = migrate_footers(lake.registry, batch=2, progress=lambda done, total: told.append((done, total)))
+    reported: list[tuple[int, int]] = []
+    first = migrate_footers(lake.registry, batch=2, progress=lambda done, total: reported.append((done, total)))
     second = migrate_footers(lake.registry, batch=2)
 
-    assert told == [(2, 5), (4, 5), (5, 5)]
+    assert reported == [(2, 5), (4, 5), (5, 5)]
     assert (first.upgraded, first.failed, second.upgraded) == (5, {}, 0)
     versions = lake.registry.query("SELECT DISTINCT partition_format_version FROM partition_metadata")
     assert versions == [(2,)]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from conftest import Databases
-    from lakebed.registry.backends.protocol import Rows
+    from lakebed.registry.backends.protocol import RawRows
     from lakebed.registry.backends.statements import Dialect
     from lakebed.registry.transaction import Reader
 
@@ -64,7 +64,7 @@ class Explained:
         if self.dialect == "postgresql":  # so that a scan is left only where no index could serve, whatever the size
             self.real._connection.run("SET LOCAL enable_seqscan = off")
 
-    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> RawRows:
         how = "EXPLAIN QUERY PLAN " if self.dialect == "sqlite" else "EXPLAIN "
         self.plans.append("\n".join(str(row[-1]) for row in self.real.query(how + sql, params)))
         return self.real.query(sql, params)

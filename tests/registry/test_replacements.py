@@ -33,7 +33,7 @@ def replacement(table: LakeTable, old: Published, *files: NewFile, kept: tuple[i
         insert_range=old.insert_range,
         event_range=(FIRST_MICROS, FIRST_MICROS + HOUR) if files else None,
     )
-    return Replacement(partition=partition, victim_id=old.partition_id, kept=kept, kept_rows=kept_rows, kept_events=(1, 2))
+    return Replacement(partition=partition, retired_id=old.partition_id, kept=kept, kept_rows=kept_rows, kept_events=(1, 2))
 
 
 def swap(registry: Registry, replacements: list[Replacement], own: Operation) -> Published:

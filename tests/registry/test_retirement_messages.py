@@ -57,8 +57,8 @@ def test_what_an_all_or_nothing_call_kept_says_so(registry: Registry) -> None:
 
     done = admin.retire_incompatible_partitions(registry, partition_ids=[*listed, visible, 7], atomic=True, dry_run=False)
 
-    told = [str(o.message) for o in done.outcomes]
-    assert ["all or nothing" in message for message in told] == [True, True, False, False]
-    assert ["empty" in message for message in told] == [False, True, False, False]
-    assert told[2].startswith("kept: readers see this partition")
-    assert told[3].startswith("there is no partition 7")
+    reported = [str(o.message) for o in done.outcomes]
+    assert ["all or nothing" in message for message in reported] == [True, True, False, False]
+    assert ["empty" in message for message in reported] == [False, True, False, False]
+    assert reported[2].startswith("kept: readers see this partition")
+    assert reported[3].startswith("there is no partition 7")

@@ -20,7 +20,7 @@ from builders import HOUR, fake_file, fresh_name, make_table, operation, within
 from lakebed.core import fingerprints
 from lakebed.core.partitions import NewPartition
 from lakebed.core.tables.view_sets import Definition
-from lakebed.core.tables.windows import Piece, State, Window, find_runs, judge, list_windows, span
+from lakebed.core.tables.windows import PartitionSummary, State, Window, find_runs, judge, list_windows, span
 from lakebed.core.times import DAY_US
 from lakebed.registry.open import open_registry
 from lakebed.registry.partitions.publish import publish_partition
@@ -72,30 +72,30 @@ class Model:
             case "replace":
                 self.swap(self.source, self.choose(self.source, choice), same_content=False)
             case "retire":
-                ids = {piece.partition_id for piece in self.choose(self.source, choice)}
+                ids = {partition.partition_id for partition in self.choose(self.source, choice)}
                 within(self.registry, lambda tx: retire_by_ids(tx, self.source.name, ids), self.source.name)
             case "build":
                 self.build(choice)
             case _:
                 self.join(self.view, choice, touching=True)
 
-    def pieces(self, table: LakeTable) -> list[Piece]:
+    def partitions(self, table: LakeTable) -> list[PartitionSummary]:
         with self.registry.read() as reader:
             return list_pieces(reader, table.table_id, instance="global")
 
     def windows(self) -> list[Window]:
-        return list_windows(self.slice_us, source=self.pieces(self.source), view=self.pieces(self.view))
+        return list_windows(self.slice_us, source=self.partitions(self.source), view=self.partitions(self.view))
 
-    def choose(self, table: LakeTable, choice: int) -> tuple[Piece, ...]:
-        pieces = self.pieces(table)
-        return (pieces[choice % len(pieces)],) if pieces else ()
+    def choose(self, table: LakeTable, choice: int) -> tuple[PartitionSummary, ...]:
+        partitions = self.partitions(table)
+        return (partitions[choice % len(partitions)],) if partitions else ()
 
     def join(self, table: LakeTable, choice: int, *, touching: bool) -> None:
-        runs = find_runs(self.pieces(table), window_us=DAY_US, touching=touching)
+        runs = find_runs(self.partitions(table), window_us=DAY_US, touching=touching)
         if runs:
             self.swap(table, runs[choice % len(runs)], same_content=True)
 
-    def swap(self, table: LakeTable, run: Sequence[Piece], *, same_content: bool) -> None:
+    def swap(self, table: LakeTable, run: Sequence[PartitionSummary], *, same_content: bool) -> None:
         if not run:
             return
         rows: frozenset[int] = frozenset().union(*(self.rows[p.partition_id] for p in run))

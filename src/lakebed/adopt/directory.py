@@ -30,7 +30,7 @@ from lakebed.storage.intake import bring_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from lakebed.adopt.plan import AdoptionPlan, Step, Target
+    from lakebed.adopt.plan import AdoptionPlan, FileStep, Target
     from lakebed.core.names import TableName
     from lakebed.parquet.capture import CapturedFile
     from lakebed.registry.registry import Registry
@@ -70,7 +70,7 @@ def adopt(registry: Registry, storage: Storage, table: str, directory: str, requ
     run = _Run()
     run.kept = OpenRun("adopt", actor=find_actor(request.actor), plan=stored_plan, table_id=target.table_id, so_far=run.total)
     with keeping_run(registry, run.kept):
-        _take_all(_Taking(registry, storage, open_place(storage, plan.walk.root), target, request), taken, run)
+        _adopt_all(_Adopting(registry, storage, open_place(storage, plan.walk.root), target, request), taken, run)
     return _summarize(name, plan, request, run=run)
 
 
@@ -115,7 +115,7 @@ def _record(registry: Registry, storage: Storage, plan: AdoptionPlan, table: Lak
 
 
 @dataclass(frozen=True, slots=True)
-class _Taking:
+class _Adopting:
     registry: Registry
     storage: Storage
     place: Storage
@@ -127,32 +127,32 @@ class _Taking:
         return list(self.table.partition_by)
 
 
-def _take_all(taking: _Taking, steps: Sequence[Step], run: _Run) -> None:
-    with taking.registry.write() as tx:
+def _adopt_all(adopting: _Adopting, steps: Sequence[FileStep], run: _Run) -> None:
+    with adopting.registry.write() as tx:
         run.kept.begin(tx)
-    size = max(1, taking.request.batch_files)
+    size = max(1, adopting.request.batch_files)
     for start in range(0, len(steps), size):
         batch = steps[start : start + size]
-        if (partition_id := _take(taking, batch, run, is_last=start + len(batch) == len(steps))) is not None:
+        if (partition_id := _adopt_batch(adopting, batch, run, is_last=start + len(batch) == len(steps))) is not None:
             run.partition_ids.append(partition_id)
-        if taking.request.progress is not None:
-            taking.request.progress(start + len(batch), len(steps))
+        if adopting.request.progress is not None:
+            adopting.request.progress(start + len(batch), len(steps))
     if not run.kept.is_closed:  # every file of the last batch was refused after all
-        with taking.registry.write() as tx:
+        with adopting.registry.write() as tx:
             run.kept.finish(tx, result=run.total())
 
 
-def _take(taking: _Taking, steps: Sequence[Step], run: _Run, *, is_last: bool) -> int | None:
+def _adopt_batch(adopting: _Adopting, steps: Sequence[FileStep], run: _Run, *, is_last: bool) -> int | None:
     """One batch: intent, files, capture, one transaction; None when every file of it was refused after all."""
-    registry, storage, table = taking.registry, taking.storage, taking.table
+    registry, storage, table = adopting.registry, adopting.storage, adopting.table
     _require_unswept(registry, storage, steps)
     with open_writing(registry, storage, table, kind="adopt") as writing:
-        captured, kept = _bring(taking, writing, steps, run)
+        captured, kept = _bring(adopting, writing, steps, run)
         if not captured:
             return None
         if writing.paths:
             storage.sync_tree(writing.directory)
-        partition = partition_of(table, captured, insert_range=None, instance=taking.request.instance)
+        partition = partition_of(table, captured, insert_range=None, instance=adopting.request.instance)
         remember = _remember(table, writing, kept)
 
         def guard(tx: Transaction) -> None:
@@ -164,13 +164,13 @@ def _take(taking: _Taking, steps: Sequence[Step], run: _Run, *, is_last: bool) -
         return done.partition_id
 
 
-def _require_unswept(registry: Registry, storage: Storage, steps: Sequence[Step]) -> None:
+def _require_unswept(registry: Registry, storage: Storage, steps: Sequence[FileStep]) -> None:
     inside = [step.file.path for step in steps if storage.paths.holds(step.file.path)]
     if swept := list_swept(registry, inside):
         raise FileConflictError(swept[0], reason="a sweep queued it for deletion: copy it out of the warehouse and adopt the copy")
 
 
-def _remember(table: LakeTable, writing: Writing, steps: Sequence[Step]) -> Callable[[Transaction], None]:
+def _remember(table: LakeTable, writing: Writing, steps: Sequence[FileStep]) -> Callable[[Transaction], None]:
     """Under the table's lock: of two runs at once the second finds what the first has taken."""
     sources = {
         source_key(s.file.path): SourceStamp(size_bytes=s.file.size_bytes, modified_ns=s.file.modified_ns)
@@ -190,64 +190,64 @@ def _remember(table: LakeTable, writing: Writing, steps: Sequence[Step]) -> Call
     return guard
 
 
-def _bring(taking: _Taking, writing: Writing, steps: Sequence[Step], run: _Run) -> tuple[list[CapturedFile], list[Step]]:
+def _bring(adopting: _Adopting, writing: Writing, steps: Sequence[FileStep], run: _Run) -> tuple[list[CapturedFile], list[FileStep]]:
     """Rewritten files, then the others as they are: links and copies in the operation's directory, the rest where it lies."""
     captured: list[CapturedFile] = []
-    kept: list[Step] = []
+    kept: list[FileStep] = []
     for step in (s for s in steps if s.how == REWRITE):
         try:
-            captured += _rewrite(taking, writing, step)
+            captured += _rewrite(adopting, writing, step)
         except LakebedError as exc:
-            _give_up(taking, step, exc, run)
+            _give_up(adopting, step, exc, run)
         else:
             kept.append(step)
     whole = [s for s in steps if s.how != REWRITE]
-    paths = [step.file.path if step.how == IN_PLACE else _transfer(taking, writing, step, run) for step in whole]
-    return [*captured, *_capture(taking, paths)], [*kept, *whole]
+    paths = [step.file.path if step.how == IN_PLACE else _transfer(adopting, writing, step, run) for step in whole]
+    return [*captured, *_capture(adopting, paths)], [*kept, *whole]
 
 
-def _give_up(taking: _Taking, step: Step, error: LakebedError, run: _Run) -> None:
+def _give_up(adopting: _Adopting, step: FileStep, error: LakebedError, run: _Run) -> None:
     """Only reading all its rows could show it; without leave to skip, the batch is undone."""
-    if not taking.request.skip_refused:
-        raise AdoptionRefusedError(str(taking.table.name), files=((step.file.path, str(error)),)) from error
+    if not adopting.request.skip_refused:
+        raise AdoptionRefusedError(str(adopting.table.name), files=((step.file.path, str(error)),)) from error
     run.outcomes[step.file.path] = describe_step(replace(step, how=REFUSED, reason=str(error)))
-    if taking.storage.paths.holds(step.file.path):
+    if adopting.storage.paths.holds(step.file.path):
         files = {step.file.path: LeftOut(size_bytes=step.file.size_bytes, reason=str(error))}
-        record_left_out(taking.registry, files, source=_SOURCE, table_id=taking.table.table_id)
+        record_left_out(adopting.registry, files, source=_SOURCE, table_id=adopting.table.table_id)
 
 
-def _transfer(taking: _Taking, writing: Writing, step: Step, run: _Run) -> str:
+def _transfer(adopting: _Adopting, writing: Writing, step: FileStep, run: _Run) -> str:
     target = writing.new_path()
-    if not bring_in(taking.storage, step.file.path, target, link=step.how == LINK) and step.how == LINK:
+    if not bring_in(adopting.storage, step.file.path, target, link=step.how == LINK) and step.how == LINK:
         run.outcomes[step.file.path] = describe_step(replace(step, how=COPY))
     return target
 
 
-def _capture(taking: _Taking, paths: Sequence[str]) -> Iterator[CapturedFile]:
-    spec = foreign_statistics_spec(taking.table, paths, taking.partition_by, adopt=True)
-    for answer in capture_foreign(taking.storage, paths, taking.table.schema, spec=spec):
+def _capture(adopting: _Adopting, paths: Sequence[str]) -> Iterator[CapturedFile]:
+    spec = foreign_statistics_spec(adopting.table, paths, adopting.partition_by, adopt=True)
+    for answer in capture_foreign(adopting.storage, paths, adopting.table.schema, spec=spec):
         if isinstance(answer, LakebedError):
             raise answer
-        yield _place(taking, answer)
+        yield _place(adopting, answer)
 
 
-def _place(taking: _Taking, captured: CapturedFile) -> CapturedFile:
-    return place_file(captured, taking.table, taking.partition_by, relative=taking.storage.paths.relative(captured.file.path))
+def _place(adopting: _Adopting, captured: CapturedFile) -> CapturedFile:
+    return place_file(captured, adopting.table, adopting.partition_by, relative=adopting.storage.paths.relative(captured.file.path))
 
 
-def _rewrite(taking: _Taking, writing: Writing, step: Step) -> list[CapturedFile]:
-    table = taking.table
+def _rewrite(adopting: _Adopting, writing: Writing, step: FileStep) -> list[CapturedFile]:
+    table = adopting.table
     options = WriteOptions(
         target=TargetSchema(table.schema),
-        spec=foreign_statistics_spec(table, [step.file.path], taking.partition_by, adopt=True),
+        spec=foreign_statistics_spec(table, [step.file.path], adopting.partition_by, adopt=True),
         new_path=writing.new_path,
         target_bytes=TARGET_BYTES,
         compression=table.metadata.compression,
         sort_by=table.sort_columns,
     )
-    with taking.place.open_input(step.file.path) as opened:
+    with adopting.place.open_input(step.file.path) as opened:
         rows = ForeignRows(path=step.file.path, size_bytes=step.file.size_bytes, opened=opened, constants=step.constants)
-        return [_place(taking, captured) for captured in rewrite_foreign(taking.storage, rows, options)]
+        return [_place(adopting, captured) for captured in rewrite_foreign(adopting.storage, rows, options)]
 
 
 # -- telling ----------------------------------------------------------------------------------

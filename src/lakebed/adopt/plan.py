@@ -52,7 +52,7 @@ _OFFER = "or let it be rewritten (rewrite)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class FileStep:
     """One file and what becomes of it; `constants` are the values of its path by physical name."""
 
     file: FoundFile
@@ -83,7 +83,7 @@ class Target:
 class AdoptionPlan:
     walk: Walk
     target: Target
-    steps: tuple[Step, ...]
+    steps: tuple[FileStep, ...]
 
     def list_files(self) -> Iterator[AdoptedFile]:
         yield from map(describe_step, self.steps)
@@ -91,7 +91,7 @@ class AdoptionPlan:
             yield AdoptedFile(path=place.path, how=REFUSED, row_count=0, file_size=0, partition_path=None, reason=place.reason)
 
 
-def describe_step(step: Step) -> AdoptedFile:
+def describe_step(step: FileStep) -> AdoptedFile:
     return AdoptedFile(
         path=step.file.path,
         how=step.how,
@@ -131,19 +131,19 @@ def _find_plain(registry: Registry, name: TableName) -> LakeTable | None:
     return table
 
 
-def _known(registry: Registry, storage: Storage, table: LakeTable | None, files: Sequence[FoundFile]) -> dict[str, Step]:
+def _known(registry: Registry, storage: Storage, table: LakeTable | None, files: Sequence[FoundFile]) -> dict[str, FileStep]:
     """Steps for what is registered, queued, being written, or adopted before."""
     inside = [file.path for file in files if storage.paths.holds(file.path)]
     unknown = {path for batch in _batches(inside, 1000) for path in list_unknown(registry, batch)}
     adopted = list_adopted(registry, table.table_id) if table is not None else {}
-    steps: dict[str, Step] = {}
+    steps: dict[str, FileStep] = {}
     for file in files:
         before = adopted.get(source_key(file.path))
         if before is not None and before != SourceStamp(size_bytes=file.size_bytes, modified_ns=file.modified_ns):
             reason = "it changed since it was adopted: retire those rows and give the new file another name"
-            steps[file.path] = Step(file=file, how=REFUSED, reason=reason)
+            steps[file.path] = FileStep(file=file, how=REFUSED, reason=reason)
         elif before is not None or (storage.paths.holds(file.path) and file.path not in unknown):
-            steps[file.path] = Step(file=file, how=KNOWN)
+            steps[file.path] = FileStep(file=file, how=KNOWN)
     return steps
 
 
@@ -162,33 +162,33 @@ class _Surveyed:
         return Columns(schema=self.found.schema, has_ids=self.found.ids != "none", path=self.path)
 
 
-def _survey(source: Storage, files: Sequence[FoundFile], known: Mapping[str, Step]) -> Iterator[_Surveyed | Step]:
+def _survey(source: Storage, files: Sequence[FoundFile], known: Mapping[str, FileStep]) -> Iterator[_Surveyed | FileStep]:
     """Tails are held for one batch only: a lake of many files has gigabytes of them."""
     discovery = Discovery()
     looked = ((file, known.get(file.path) or _look(source, file)) for file in files)
     for batch in _batches(looked, _BATCH, weigh=lambda pair: len(pair[1].tail) if isinstance(pair[1], ForeignFile) else 0):
         answers = iter(discovery.discover([item for _, item in batch if isinstance(item, ForeignFile)]))
         for file, item in batch:
-            yield item if isinstance(item, Step) else _settle(file, next(answers), tail_bytes=len(item.tail))
+            yield item if isinstance(item, FileStep) else _settle(file, next(answers), tail_bytes=len(item.tail))
 
 
-def _look(source: Storage, file: FoundFile) -> ForeignFile | Step:
+def _look(source: Storage, file: FoundFile) -> ForeignFile | FileStep:
     try:
         tail = read_tail(partial(source.read_range, file.path), file.size_bytes, path=file.path)
     except LakebedError as exc:
-        return Step(file=file, how=REFUSED, reason=str(exc))
+        return FileStep(file=file, how=REFUSED, reason=str(exc))
     return ForeignFile(path=file.path, tail=tail, size_bytes=file.size_bytes)
 
 
-def _settle(file: FoundFile, answer: Discovered | LakebedError, *, tail_bytes: int) -> _Surveyed | Step:
+def _settle(file: FoundFile, answer: Discovered | LakebedError, *, tail_bytes: int) -> _Surveyed | FileStep:
     if isinstance(answer, LakebedError):
-        return Step(file=file, how=REFUSED, reason=str(answer))
+        return FileStep(file=file, how=REFUSED, reason=str(answer))
     if not answer.rows:
-        return Step(file=file, how=EMPTY, reason="it has no rows")
+        return FileStep(file=file, how=EMPTY, reason="it has no rows")
     try:
         return _Surveyed(file=file, found=answer, path=read_path(file.relative), tail_bytes=tail_bytes)
     except InvalidValueError as exc:
-        return Step(file=file, how=REFUSED, reason=str(exc), row_count=answer.rows)
+        return FileStep(file=file, how=REFUSED, reason=str(exc), row_count=answer.rows)
 
 
 # -- the table --------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ def _grow(registry: Registry, table: LakeTable, merged: Merged) -> Schema:
 
 def _judge(
     storage: Storage, source: Storage, files: Sequence[_Surveyed], target: Target, request: AdoptRequest
-) -> Iterator[Step]:  # fmt: skip
+) -> Iterator[FileStep]:  # fmt: skip
     for batch in _batches(files, _BATCH, weigh=lambda item: item.tail_bytes):
         verdicts = _check(storage, source, batch, target, Verify.parse(request.verify))
         for item in batch:
@@ -274,8 +274,8 @@ def _check(storage: Storage, source: Storage, batch: Sequence[_Surveyed], target
     return verdicts
 
 
-def _decide(storage: Storage, item: _Surveyed, verdict: FileVerdict, target: Target, request: AdoptRequest) -> Step:
-    step = Step(file=item.file, how=REFUSED, row_count=item.found.rows, partition_path=verdict.partition_path)
+def _decide(storage: Storage, item: _Surveyed, verdict: FileVerdict, target: Target, request: AdoptRequest) -> FileStep:
+    step = FileStep(file=item.file, how=REFUSED, row_count=item.found.rows, partition_path=verdict.partition_path)
     assert target.schema is not None  # noqa: S101
     try:
         constants = _constants(item, target.schema, request)

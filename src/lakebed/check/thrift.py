@@ -92,9 +92,9 @@ class _Compact:
             case _Kind.I16 | _Kind.I32 | _Kind.I64:
                 return self._zigzag()
             case _Kind.DOUBLE:
-                return self._take(_DOUBLE_BYTES)
+                return self._read_bytes(_DOUBLE_BYTES)
             case _Kind.BINARY:
-                return self._take(self._varint())
+                return self._read_bytes(self._varint())
             case _Kind.LIST | _Kind.SET:
                 return self._list(depth)
             case _Kind.MAP:
@@ -133,7 +133,7 @@ class _Compact:
         self.position += 1
         return self._data[self.position - 1]
 
-    def _take(self, length: int) -> bytes:
+    def _read_bytes(self, length: int) -> bytes:
         taken = self._data[self.position : self.position + self._bounded(length)]
         self.position += length
         return taken

@@ -34,7 +34,7 @@ from lakebed.registry.tables.view_sets import list_instances, list_live_files, l
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from lakebed.core.tables.windows import Piece
+    from lakebed.core.tables.windows import PartitionSummary
     from lakebed.registry.registry import Registry
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.tables.view_sets import LiveFile
@@ -50,7 +50,7 @@ class RunPlan:
 
     table: LakeTable
     wanted: Slice
-    pieces: tuple[Piece, ...] = field(repr=False)
+    partitions: tuple[PartitionSummary, ...] = field(repr=False)
     rewriting: tuple[LiveFile, ...] = field(repr=False)
     keeping: tuple[LiveFile, ...] = field(repr=False)
     combines: bool = False
@@ -58,7 +58,7 @@ class RunPlan:
 
     @property
     def rows(self) -> int:
-        return sum(piece.num_rows for piece in self.pieces)
+        return sum(partition.num_rows for partition in self.partitions)
 
     @property
     def rewriting_bytes(self) -> int:
@@ -141,8 +141,8 @@ def plan_compaction(registry: Registry, name: str | TableName, options: Compacti
     cold_until = registry.now() - int(asked.hot_s * 1e6)
     with registry.read() as reader:
         found = read_runs(reader, resolve_name(registry, name), instance=asked.instance)
-        pieces = [piece for _, run in found.runs for piece in run]
-        updated = list_updated(reader, [piece.partition_id for piece in pieces]) if asked.hot_s > 0 else {}
+        partitions = [partition for _, run in found.runs for partition in run]
+        updated = list_updated(reader, [partition.partition_id for partition in partitions]) if asked.hot_s > 0 else {}
     planner = _Planner(found, asked, {p for p, at in updated.items() if at > cold_until})
     planned = [part for instance, run in found.runs for part in planner.plan(instance, run)]
     return CompactionPlan(
@@ -159,21 +159,23 @@ class FoundRuns:
 
     table: LakeTable
     versions: Mapping[str, LakeTable]
-    runs: tuple[tuple[str, tuple[Piece, ...]], ...]
+    runs: tuple[tuple[str, tuple[PartitionSummary, ...]], ...]
     files: Files
 
-    def files_of(self, pieces: Sequence[Piece]) -> list[LiveFile]:
-        return [file for piece in pieces for file in self.files.get(piece.partition_id, ())]
+    def files_of(self, partitions: Sequence[PartitionSummary]) -> list[LiveFile]:
+        return [file for partition in partitions for file in self.files.get(partition.partition_id, ())]
 
-    def make_run(self, instance: str, pieces: tuple[Piece, ...], chosen: Sequence[LiveFile], *, target_bytes: int) -> RunPlan:
+    def make_run(
+        self, instance: str, partitions: tuple[PartitionSummary, ...], chosen: Sequence[LiveFile], *, target_bytes: int
+    ) -> RunPlan:
         """A run that rewrites `chosen`, or everything where partial results are combined."""
-        table, every = self.versions[pieces[0].schema_hash], self.files_of(pieces)
-        combines = len(pieces) > 1 and has_combine(table)
+        table, every = self.versions[partitions[0].schema_hash], self.files_of(partitions)
+        combines = len(partitions) > 1 and has_combine(table)
         ids = {file.file_id for file in (every if combines else chosen)}
         return RunPlan(
             table=table,
-            wanted=Slice(table=table.name, instance=instance, insert_range=span(pieces)),
-            pieces=pieces,
+            wanted=Slice(table=table.name, instance=instance, insert_range=span(partitions)),
+            partitions=partitions,
             rewriting=tuple(file for file in every if file.file_id in ids),
             keeping=tuple(file for file in every if file.file_id not in ids),
             combines=combines,
@@ -194,7 +196,7 @@ def read_runs(reader: Reader, name: TableName, *, instance: str | None, window_u
         )
     )
     files: Files = defaultdict(list)
-    for file in list_live_files(reader, [piece.partition_id for _, run in runs for piece in run if piece.num_rows]):
+    for file in list_live_files(reader, [partition.partition_id for _, run in runs for partition in run if partition.num_rows]):
         files[file.partition_id].append(file)
     versions = {v.schema_hash: version_of(table, v) for v in list_versions(reader, table.table_id) if v.standing in VISIBLE}
     return FoundRuns(table=table, versions=versions, runs=runs, files=files)
@@ -221,7 +223,7 @@ class _Planner:
         self._found, self._asked, self._hot = found, asked, hot
         self._budget = Budget(files=asked.max_files, size_bytes=asked.max_bytes)
 
-    def plan(self, instance: str, run: tuple[Piece, ...]) -> Iterator[Planned]:
+    def plan(self, instance: str, run: tuple[PartitionSummary, ...]) -> Iterator[Planned]:
         for is_hot, part in _split(run, self._hot):
             if is_hot:
                 yield None, self._rows(instance, part, leave(self._judge(part), Reason.HOT))
@@ -229,48 +231,48 @@ class _Planner:
             for stretch in self._cut(part):
                 yield self._plan_stretch(instance, stretch)
 
-    def _plan_stretch(self, instance: str, pieces: tuple[Piece, ...]) -> Planned:
-        groups = self._judge(pieces, self._budget)
+    def _plan_stretch(self, instance: str, partitions: tuple[PartitionSummary, ...]) -> Planned:
+        groups = self._judge(partitions, self._budget)
         chosen = [file for group in groups for file in group.chosen]
         if not chosen:
-            return None, self._rows(instance, pieces, groups)
-        run = self._found.make_run(instance, _trim(pieces, chosen), chosen, target_bytes=self._asked.target_bytes)
+            return None, self._rows(instance, partitions, groups)
+        run = self._found.make_run(instance, _trim(partitions, chosen), chosen, target_bytes=self._asked.target_bytes)
         if run.needs_spark and not self._asked.has_spark:
-            return None, self._rows(instance, pieces, leave(groups, Reason.NEEDS_SPARK))
+            return None, self._rows(instance, partitions, leave(groups, Reason.NEEDS_SPARK))
         if any(file.file_id in self._asked.leaving for file in run.rewriting):  # partial results are combined all or none
-            return None, self._rows(instance, pieces, leave(groups, Reason.DAMAGED))
-        return run, self._rows(instance, pieces, groups)
+            return None, self._rows(instance, partitions, leave(groups, Reason.DAMAGED))
+        return run, self._rows(instance, partitions, groups)
 
-    def _judge(self, pieces: Sequence[Piece], budget: Budget | None = None) -> list[Group[LiveFile]]:
-        files, damaged = _part(self._found.files_of(pieces), lambda f: f.file_id not in self._asked.leaving)
+    def _judge(self, partitions: Sequence[PartitionSummary], budget: Budget | None = None) -> list[Group[LiveFile]]:
+        files, damaged = _part(self._found.files_of(partitions), lambda f: f.file_id not in self._asked.leaving)
         wanted, others = _part(files, lambda f: self._asked.partition in {None, f.partition_path})
         readable, foreign = _part(wanted, lambda f: self._asked.has_spark or f.file_type == "parquet")
         groups = plan_groups(readable, target_bytes=self._asked.target_bytes, budget=budget, balanced=self._asked.balanced)
         return [*groups, *_left(Reason.NEEDS_SPARK, foreign), *_left(Reason.NOT_ASKED, others), *_left(Reason.DAMAGED, damaged)]
 
-    def _cut(self, pieces: tuple[Piece, ...]) -> Iterator[tuple[Piece, ...]]:
+    def _cut(self, partitions: tuple[PartitionSummary, ...]) -> Iterator[tuple[PartitionSummary, ...]]:
         """Without Spark a swap is bounded: what one conflict can cost must be."""
         if self._asked.has_spark:
-            yield pieces
+            yield partitions
             return
         start, size = 0, 0
-        for n, piece in enumerate(pieces):
-            small = sum(f.size_bytes for f in self._found.files_of([piece]) if is_small(f, target_bytes=self._asked.target_bytes))
+        for n, partition in enumerate(partitions):
+            small = sum(f.size_bytes for f in self._found.files_of([partition]) if is_small(f, target_bytes=self._asked.target_bytes))
             if n > start and size + small > LOCAL_BYTES:
-                yield pieces[start:n]
+                yield partitions[start:n]
                 start, size = n, 0
             size += small
-        yield pieces[start:]
+        yield partitions[start:]
 
-    def _rows(self, instance: str, pieces: Sequence[Piece], groups: Sequence[Group[LiveFile]]) -> list[GroupRow]:
-        whole = span(pieces)
+    def _rows(self, instance: str, partitions: Sequence[PartitionSummary], groups: Sequence[Group[LiveFile]]) -> list[GroupRow]:
+        whole = span(partitions)
         return [
             GroupRow(
                 table=str(self._found.table.name),
                 instance=instance,
                 begin_insert_time=from_micros(whole.begin),
                 end_insert_time=from_micros(whole.end),
-                schema_hash=pieces[0].schema_hash,
+                schema_hash=partitions[0].schema_hash,
                 partition_path=group.partition_path,
                 taken=group.reason.taken,
                 reason=group.reason.value,
@@ -300,7 +302,7 @@ def _left(reason: Reason, files: Sequence[LiveFile]) -> list[Group[LiveFile]]:
     return [Group(partition_path=path, reason=reason, files=tuple(own)) for path, own in by_path.items()]
 
 
-def _split(run: tuple[Piece, ...], hot: set[int]) -> Iterator[tuple[bool, tuple[Piece, ...]]]:
+def _split(run: tuple[PartitionSummary, ...], hot: set[int]) -> Iterator[tuple[bool, tuple[PartitionSummary, ...]]]:
     """Stretches of pieces that are all hot or all cold: a merge may not reach across a slice that stays."""
     start = 0
     for n in range(1, len(run) + 1):
@@ -310,8 +312,8 @@ def _split(run: tuple[Piece, ...], hot: set[int]) -> Iterator[tuple[bool, tuple[
             start = n
 
 
-def _trim(pieces: tuple[Piece, ...], chosen: Sequence[LiveFile]) -> tuple[Piece, ...]:
+def _trim(partitions: tuple[PartitionSummary, ...], chosen: Sequence[LiveFile]) -> tuple[PartitionSummary, ...]:
     """From the first to the last partition that loses a file: the others need not move."""
     touched = {file.partition_id for file in chosen}
-    places = [n for n, piece in enumerate(pieces) if piece.partition_id in touched]
-    return pieces[places[0] : places[-1] + 1]
+    places = [n for n, partition in enumerate(partitions) if partition.partition_id in touched]
+    return partitions[places[0] : places[-1] + 1]

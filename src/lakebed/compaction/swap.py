@@ -104,7 +104,7 @@ def _summarize(run: RunPlan, written: Sequence[CapturedFile], engine: str, *, se
     return SwappedRun(
         instance=run.wanted.instance,
         insert_range=run.wanted.insert_range,
-        partitions=len(run.pieces),
+        partitions=len(run.partitions),
         files_before=len(run.rewriting) + len(run.keeping),
         files_after=len(written) + len(run.keeping),
         rows_before=run.rows,
@@ -126,21 +126,21 @@ def _publish(
     *,
     on_swap: Callable[[Transaction], object] | None,
 ) -> Published:
-    """Victims are compared by partition and by file, under the table's lock: whoever changed one of them wins."""
-    known = [piece.source_data_hash for piece in run.pieces if piece.source_data_hash is not None]
+    """The partitions to retire are compared by partition and by file, under the table's lock: whoever changed one of them wins."""
+    known = [partition.source_data_hash for partition in run.partitions if partition.source_data_hash is not None]
     times = [c.event_range for c in written if c.event_range is not None]
     partition = NewPartition(
         table=run.table.name,
         schema_hash=run.table.schema_hash,
-        fingerprint=fingerprints.add(piece.fingerprint for piece in run.pieces),
+        fingerprint=fingerprints.add(partition.fingerprint for partition in run.partitions),
         files=tuple(c.file for c in written),
         instance=run.wanted.instance,
         insert_range=run.wanted.insert_range,
         event_range=(min(low for low, _ in times), max(high for _, high in times)) if times else None,
-        source_data_hash=fingerprints.add(known) if len(known) == len(run.pieces) else None,
-        lookup_hash=run.pieces[0].lookup_hash,
+        source_data_hash=fingerprints.add(known) if len(known) == len(run.partitions) else None,
+        lookup_hash=run.partitions[0].lookup_hash,
     )
-    ids = [piece.partition_id for piece in run.pieces]
+    ids = [partition.partition_id for partition in run.partitions]
     require_unchanged = guard_files(run.table.name, partitions=ids, files=[f.file_id for f in (*run.rewriting, *run.keeping)])
 
     def guard(tx: Transaction) -> None:

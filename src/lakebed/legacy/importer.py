@@ -176,7 +176,7 @@ class _Importing:
             counts.add(known_partitions=len(version.partitions) - len(fresh))
             self._step(len(version.partitions) - len(fresh))
             if fresh:
-                self._take_version(_Version(plan, version, table, event_time), fresh, history, counts)
+                self._import_version(_Version(plan, version, table, event_time), fresh, history, counts)
 
     def _report_all(self, version: VersionPlan, kind: str, message: str) -> None:
         self.findings += [find(kind, planned.row, message) for planned in version.partitions]
@@ -225,14 +225,14 @@ class _Importing:
         with self.registry.read() as reader:
             return [Schema.from_json(version.schema) for version in list_versions(reader, table.table_id)]
 
-    def _take_version(self, version: _Version, fresh: Sequence[PlannedPartition], history: list[Schema], counts: _Counts) -> None:
+    def _import_version(self, version: _Version, fresh: Sequence[PlannedPartition], history: list[Schema], counts: _Counts) -> None:
         schema = self._schema_of(version, history)
         schema_hash = self._open(version, schema)
         for batch in _batches(fresh, max(1, self.request.batch_partitions)):
-            ready = self._prepare(version, batch, schema)
-            if version.table is not None and schema_hash is not None and ready:
-                publish_batch(self.registry, self.storage, version.table, schema_hash, ready, link=not self.request.copy)
-            _count(counts, ready, serves=version.plan.serves)
+            prepared = self._prepare(version, batch, schema)
+            if version.table is not None and schema_hash is not None and prepared:
+                publish_batch(self.registry, self.storage, version.table, schema_hash, prepared, link=not self.request.copy)
+            _count(counts, prepared, serves=version.plan.serves)
             self._step(len(batch))
         if version.table is not None and not version.plan.serves:
             name = version.table.name
@@ -344,13 +344,13 @@ class _Importing:
         )
 
 
-def _count(counts: _Counts, ready: Sequence[Prepared], *, serves: bool) -> None:
-    files = [one.file for one in ready if one.file is not None]
+def _count(counts: _Counts, prepared: Sequence[Prepared], *, serves: bool) -> None:
+    files = [one.file for one in prepared if one.file is not None]
     counts.add(files=len(files), rows=sum(f.row_count for f in files), size_bytes=sum(f.size_bytes for f in files))
     if serves:
-        counts.add(partitions=len(files), empty_partitions=len(ready) - len(files))
+        counts.add(partitions=len(files), empty_partitions=len(prepared) - len(files))
     else:
-        counts.add(incompatible_partitions=len(ready))
+        counts.add(incompatible_partitions=len(prepared))
 
 
 def _finding(kind: str, view_set: str, message: str, *, path: str | None = None, kept: bool = False) -> LegacyFinding:

@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 
 def publish_batch(
-    registry: Registry, storage: Storage, table: LakeTable, schema_hash: str, ready: Sequence[Prepared], *, link: bool
+    registry: Registry, storage: Storage, table: LakeTable, schema_hash: str, prepared: Sequence[Prepared], *, link: bool
 ) -> None:
     """Files outside the warehouse come in under one intent, whose directory goes again if the transaction does not come about."""
-    if not any(_is_outside(storage, one) for one in ready):
+    if not any(_is_outside(storage, one) for one in prepared):
         wait_for_room(registry, table.table_id)
-        _publish(registry, table, schema_hash, ready, None)
+        _publish(registry, table, schema_hash, prepared, None)
         return
     with open_writing(registry, storage, table, kind="import") as writing:
-        moved = [_bring_in(storage, writing, one, link=link) if _is_outside(storage, one) else one for one in ready]
+        moved = [_bring_in(storage, writing, one, link=link) if _is_outside(storage, one) else one for one in prepared]
         storage.sync_tree(writing.directory)
         writing.published = _publish(registry, table, schema_hash, moved, writing)
 
@@ -54,14 +54,14 @@ def _bring_in(storage: Storage, writing: Writing, one: Prepared, *, link: bool) 
     return replace(one, file=replace(one.file, path=path))
 
 
-def _publish(registry: Registry, table: LakeTable, schema_hash: str, ready: Sequence[Prepared], writing: Writing | None) -> Published:
-    operations = [import_operation(new_op_id(registry), one.planned.key) for one in ready]
+def _publish(registry: Registry, table: LakeTable, schema_hash: str, prepared: Sequence[Prepared], writing: Writing | None) -> Published:
+    operations = [import_operation(new_op_id(registry), one.planned.key) for one in prepared]
 
     def body(tx: Transaction) -> Published:
         locked = tx.require(table.name)
-        require_not_imported(tx, table.table_id, [one.planned.key for one in ready])
-        drop_records(tx, [one.file.path for one in ready if one.file is not None])
-        done = [update_table_files(tx, _partition(table, schema_hash, one), own) for one, own in zip(ready, operations, strict=True)]
+        require_not_imported(tx, table.table_id, [one.planned.key for one in prepared])
+        drop_records(tx, [one.file.path for one in prepared if one.file is not None])
+        done = [update_table_files(tx, _partition(table, schema_hash, one), own) for one, own in zip(prepared, operations, strict=True)]
         if writing is not None:
             register_statements(tx, locked, writing.operation, result=done[0].to_json())
         return done[0]

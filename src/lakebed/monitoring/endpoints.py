@@ -31,9 +31,9 @@ _SOCKET_TIMEOUT_S = 10.0
 class Watched(Protocol):
     """What there is to see. A problem is a sentence; empty means well."""
 
-    def find_sickness(self) -> str: ...
+    def liveness_problem(self) -> str: ...
 
-    def find_unreadiness(self) -> str: ...
+    def readiness_problem(self) -> str: ...
 
     def to_metrics(self) -> bytes: ...
 
@@ -96,9 +96,9 @@ class Endpoints:
         assert self._watched is not None  # noqa: S101 - only the thread asks, and `start` has set it by then
         match path.partition("?")[0]:
             case "/health":
-                return _verdict(self._watched.find_sickness())
+                return _verdict(self._watched.liveness_problem())
             case "/ready":
-                return _verdict(self._watched.find_unreadiness())
+                return _verdict(self._watched.readiness_problem())
             case "/metrics":
                 return HTTPStatus.OK, _TEXT, self._watched.to_metrics()
             case "/status":

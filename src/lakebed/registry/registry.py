@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from lakebed.core.times import Clock
-    from lakebed.registry.backends.protocol import Backend, Connection, Rows
+    from lakebed.registry.backends.protocol import Backend, Connection, RawRows
     from lakebed.registry.backends.statements import Dialect
 
     T = TypeVar("T")
@@ -90,7 +90,7 @@ class Registry:
 
     # -- reading ------------------------------------------------------------------------------
 
-    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> RawRows:
         """One statement, one snapshot."""
         with self._pool.checked_out(lambda connection: connection.query(sql, params)) as (_, rows):
             return rows

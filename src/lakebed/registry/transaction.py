@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lakebed.core.times import Clock
-    from lakebed.registry.backends.protocol import Connection, Rows, TableHead
+    from lakebed.registry.backends.protocol import Connection, RawRows, TableHead
     from lakebed.registry.backends.statements import Dialect
 
 MAX_READ_S = 300.0
@@ -34,7 +34,7 @@ class Reader:
         self._ends_at = time.monotonic() + max_age_s
         self.indexed_fields = cache.indexed_fields
 
-    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> RawRows:
         if time.monotonic() > self._ends_at:
             message = "this snapshot of the registry is too old: close it and read again"
             raise ReadExpiredError(message)

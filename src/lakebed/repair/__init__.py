@@ -1,6 +1,17 @@
 """`lakebed repair`: a plan from what the check found, then what can be mended is mended. Nothing here invents data."""
 
-from lakebed.repair.remedies import Allowed, Left, Remedy, RepairPlan, Step, plan_repairs
+from lakebed.repair.remedies import Allowed, Left, Remedy, RepairPlan, RepairStep, plan_repairs
 from lakebed.repair.run import RepairOptions, RepairResult, StepOutcome, repair
 
-__all__ = ["Allowed", "Left", "Remedy", "RepairOptions", "RepairPlan", "RepairResult", "Step", "StepOutcome", "plan_repairs", "repair"]
+__all__ = [
+    "Allowed",
+    "Left",
+    "Remedy",
+    "RepairOptions",
+    "RepairPlan",
+    "RepairResult",
+    "RepairStep",
+    "StepOutcome",
+    "plan_repairs",
+    "repair",
+]

@@ -92,7 +92,7 @@ ICEBERG = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class RepairStep:
     """One remedy for one table (None: for the registry), with what the check named."""
 
     remedy: Remedy
@@ -119,7 +119,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairPlan:
-    steps: tuple[Step, ...]
+    steps: tuple[RepairStep, ...]
     left: Rows[Left]
 
 
@@ -273,7 +273,7 @@ def plan_repairs(
     return RepairPlan(steps=tuple(_step(*key, chosen[key]) for key in keys), left=Rows(Left, left))
 
 
-def list_tried(step: Step) -> set[Tried]:
+def list_tried(step: RepairStep) -> set[Tried]:
     return {Tried(remedy=step.remedy, rule=rule, table=step.table, subject=subject) for rule in step.rules for subject in step.subjects}
 
 
@@ -310,9 +310,9 @@ def _choose(finding: Finding, *, allowed: Allowed, tried: AbstractSet[Tried]) ->
     return None
 
 
-def _step(remedy: Remedy, table: str | None, findings: list[Finding]) -> Step:
+def _step(remedy: Remedy, table: str | None, findings: list[Finding]) -> RepairStep:
     ids = {finding.partition_id for finding in findings} | {f.facts[1] for f in findings if f.rule == "file_partition"}
-    return Step(
+    return RepairStep(
         remedy=remedy,
         table=table,
         subjects=tuple(dict.fromkeys(finding.subject for finding in findings)),

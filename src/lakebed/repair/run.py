@@ -16,7 +16,7 @@ from lakebed.core.suggestions import require_options
 from lakebed.iceberg.repair import Repair, repair_table
 from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
 from lakebed.registry.tables.lake_tables import require_table
-from lakebed.repair.remedies import ICEBERG, Allowed, Left, RepairPlan, Step, Tried, list_tried, plan_repairs
+from lakebed.repair.remedies import ICEBERG, Allowed, Left, RepairPlan, RepairStep, Tried, list_tried, plan_repairs
 from lakebed.repair.steps import Mender
 
 if TYPE_CHECKING:
@@ -218,5 +218,5 @@ def _finish(registry: Registry, run: OpenRun, state: str, result: dict[str, Any]
         run.finish(tx, state=state, result=result)
 
 
-def _outcome(step: Step, outcome: str, *, told: str = "") -> StepOutcome:
+def _outcome(step: RepairStep, outcome: str, *, told: str = "") -> StepOutcome:
     return StepOutcome(remedy=str(step.remedy), table=step.table, subjects=len(step.subjects), what=step.what, outcome=outcome, told=told)

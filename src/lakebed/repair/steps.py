@@ -19,7 +19,7 @@ from lakebed.registry.repair.slots import reallocate_slots
 from lakebed.registry.tables.lake_tables import list_all_tables
 from lakebed.registry.verify import restore_programs
 from lakebed.repair.recapture import recapture_files, reread_event_ranges
-from lakebed.repair.remedies import Remedy, Step
+from lakebed.repair.remedies import Remedy, RepairStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,127 +40,127 @@ class Mender:
     max_partitions: int = 10_000
     orphans_older_than: timedelta = DEFAULT_AGE
 
-    def mend(self, step: Step) -> str:
+    def mend(self, step: RepairStep) -> str:
         """What was done, in words; raises what stood in the way."""
         return _STEPS[step.remedy](self, step)
 
-    def table_ids(self, step: Step) -> list[int]:
+    def table_ids(self, step: RepairStep) -> list[int]:
         """Of the step's table, dropped ones of the same name too: every remedy changes only what is wrong."""
         return [row.id for row in list_all_tables(self.registry) if step.table in (None, f"{row.database}.{row.name}")]
 
     def within(self, body: Callable[[Transaction], int]) -> int:
         return self.registry.transact(body, tables=[])
 
-    def in_tables(self, step: Step, body: Callable[[Transaction, LockedTable], int]) -> int:
+    def in_tables(self, step: RepairStep, body: Callable[[Transaction, LockedTable], int]) -> int:
         return sum(self.registry.transact(lambda tx, t=t: body(tx, tx.tables[t]), tables=[t]) for t in self.table_ids(step))  # type: ignore[misc] # mypy loses the default
 
-    def require_few(self, step: Step) -> None:
+    def require_few(self, step: RepairStep) -> None:
         if len(step.partition_ids) > self.max_partitions:
             raise TooManyPartitionsError(step.table or "the lake", found=len(step.partition_ids), allowed=self.max_partitions)
 
 
-def _restore(mender: Mender, _: Step) -> str:
+def _restore(mender: Mender, _: RepairStep) -> str:
     return f"made anew: {', '.join(restore_programs(mender.registry)) or 'nothing'}"
 
 
-def _reindex(mender: Mender, _: Step) -> str:
+def _reindex(mender: Mender, _: RepairStep) -> str:
     reindex(mender.registry)
     return "all indexes were built anew"
 
 
-def _disown(mender: Mender, step: Step) -> str:
+def _disown(mender: Mender, step: RepairStep) -> str:
     return _rows(sum(mender.within(partial(disown, registry_table=subject)) for subject in step.subjects))
 
 
-def _drop_statistics(mender: Mender, _: Step) -> str:
+def _drop_statistics(mender: Mender, _: RepairStep) -> str:
     return _rows(mender.within(rows.drop_statistics_of_nothing))
 
 
-def _drop_footers(mender: Mender, _: Step) -> str:
+def _drop_footers(mender: Mender, _: RepairStep) -> str:
     return _rows(mender.within(rows.drop_footers_of_nothing))
 
 
-def _rescope(mender: Mender, step: Step) -> str:
+def _rescope(mender: Mender, step: RepairStep) -> str:
     return _partitions(_with_ids(mender, step, rows.rescope))
 
 
-def _clear(mender: Mender, step: Step) -> str:
+def _clear(mender: Mender, step: RepairStep) -> str:
     return _partitions(_with_ids(mender, step, rows.clear_empty))
 
 
-def _recount_partitions(mender: Mender, step: Step) -> str:
+def _recount_partitions(mender: Mender, step: RepairStep) -> str:
     return _partitions(_with_ids(mender, step, rows.recount_partitions))
 
 
-def _with_ids(mender: Mender, step: Step, body: Callable[[Transaction, list[int]], int]) -> int:
+def _with_ids(mender: Mender, step: RepairStep, body: Callable[[Transaction, list[int]], int]) -> int:
     return mender.registry.transact(lambda tx: body(tx, list(step.partition_ids)), tables=mender.table_ids(step))
 
 
-def _recapture(mender: Mender, step: Step) -> str:
+def _recapture(mender: Mender, step: RepairStep) -> str:
     done, refused = recapture_files(mender.registry, mender.storage, step.subjects)
     return _report(f"{done} file(s) read again", refused)
 
 
-def _event_range(mender: Mender, step: Step) -> str:
+def _event_range(mender: Mender, step: RepairStep) -> str:
     done, refused = reread_event_ranges(mender.registry, mender.storage, step.partition_ids)
     return _report(_partitions(done), refused)
 
 
-def _retire(mender: Mender, step: Step, *, reason: str) -> str:
+def _retire(mender: Mender, step: RepairStep, *, reason: str) -> str:
     mender.require_few(step)
     done = mender.in_tables(step, partial(rows.retire_partition_ids, ids=step.partition_ids, reason=reason))
     return f"{len(step.partition_ids)} partition(s) retired with {done} file(s)"
 
 
-def _new_slots(mender: Mender, step: Step) -> str:
+def _new_slots(mender: Mender, step: RepairStep) -> str:
     return f"{mender.in_tables(step, partial(reallocate_slots, most=mender.max_partitions))} partition(s) have new slots"
 
 
-def _renumber(mender: Mender, step: Step) -> str:
+def _renumber(mender: Mender, step: RepairStep) -> str:
     return _files(mender.in_tables(step, lambda tx, table: rows.renumber_retired(tx, table, step.subjects)))
 
 
-def _regroup(mender: Mender, step: Step) -> str:
+def _regroup(mender: Mender, step: RepairStep) -> str:
     return _files(mender.in_tables(step, lambda tx, table: rows.regroup(tx, table, step.subjects)))
 
 
-def _requeue(mender: Mender, step: Step) -> str:
+def _requeue(mender: Mender, step: RepairStep) -> str:
     return _files(mender.within(lambda tx: rows.requeue_retired(tx, step.subjects)))
 
 
-def _unqueue(mender: Mender, step: Step) -> str:
+def _unqueue(mender: Mender, step: RepairStep) -> str:
     return _files(mender.within(lambda tx: rows.unqueue_live(tx, step.subjects)))
 
 
-def _recount(mender: Mender, step: Step) -> str:
+def _recount(mender: Mender, step: RepairStep) -> str:
     return f"{rows.recount_tables(mender.registry, mender.table_ids(step))} table(s) counted again"
 
 
-def _mend_leases(mender: Mender, _: Step) -> str:
+def _mend_leases(mender: Mender, _: RepairStep) -> str:
     return _rows(mender.within(mend_leases))
 
 
-def _recover(mender: Mender, _: Step) -> str:
+def _recover(mender: Mender, _: RepairStep) -> str:
     return f"{len(recover_operations(mender.registry, mender.storage))} operation(s) undone"
 
 
-def _in_journals(mender: Mender, step: Step, *, body: Callable[[Registry, int], int]) -> str:
+def _in_journals(mender: Mender, step: RepairStep, *, body: Callable[[Registry, int], int]) -> str:
     return _rows(sum(body(mender.registry, table_id) for table_id in mender.table_ids(step)))
 
 
-def _refresh_component(mender: Mender, step: Step) -> str:
+def _refresh_component(mender: Mender, step: RepairStep) -> str:
     known = [Component(subject) for subject in step.subjects if subject in set(Component)]
     done = mender.in_tables(step, lambda tx, table: mark_refresh(tx, table.table_id, known))
     return f"{done} component(s) will refresh"
 
 
-def _refresh_iceberg(mender: Mender, step: Step) -> str:
+def _refresh_iceberg(mender: Mender, step: RepairStep) -> str:
     live = [row.id for row in list_all_tables(mender.registry) if step.table == f"{row.database}.{row.name}" and row.dropped_at is None]
     done = [repair_table(mender.registry, mender.storage, table_id, "refresh") for table_id in live]
     return "committed anew" if any(done) else "nothing had to be committed"
 
 
-def _finalize(mender: Mender, step: Step) -> str:
+def _finalize(mender: Mender, step: RepairStep) -> str:
     done = finalize_missing(mender.registry, step.subjects)
     if done < len(step.subjects):
         raise FileChangedError(
@@ -169,11 +169,11 @@ def _finalize(mender: Mender, step: Step) -> str:
     return _files(done)
 
 
-def _give_up_newer(mender: Mender, _: Step) -> str:
+def _give_up_newer(mender: Mender, _: RepairStep) -> str:
     return f"{give_up_newer_files(mender.registry, mender.storage, actor=mender.actor)} operation(s) given up"
 
 
-def _sweep(mender: Mender, _: Step) -> str:
+def _sweep(mender: Mender, _: RepairStep) -> str:
     found = sweep_orphans(
         mender.registry,
         mender.storage,
@@ -206,7 +206,7 @@ def _report(done: str, refused: list[LakebedError]) -> str:
     return done
 
 
-_STEPS: dict[Remedy, Callable[[Mender, Step], str]] = {
+_STEPS: dict[Remedy, Callable[[Mender, RepairStep], str]] = {
     Remedy.RESTORE_GUARDS: _restore,
     Remedy.REINDEX: _reindex,
     Remedy.DISOWN: _disown,

@@ -158,15 +158,15 @@ class Service:
 
     # -- as those see it who watch -------------------------------------------------------------
 
-    def find_sickness(self) -> str:
+    def liveness_problem(self) -> str:
         """Why this process should be started again; empty while it lives."""
         if self.astha.is_alive:
             return ""
         return self.astha.status().problem or "the supervisor is gone"
 
-    def find_unreadiness(self) -> str:
+    def readiness_problem(self) -> str:
         """Why nobody should count on this process now; empty when it is active, or stands by for one that is."""
-        if problem := self.find_sickness() or self._find_dead_thread():
+        if problem := self.liveness_problem() or self._find_dead_thread():
             return problem
         try:
             holder = find_holder(self._registry, "astha")
@@ -195,7 +195,7 @@ class Service:
             "role": self.role,
             "owner": self.owner,
             "active": status.active,
-            "problem": self.find_unreadiness(),
+            "problem": self.readiness_problem(),
             "astha": describe_astha(status),
             "compactor": None if compactor is None else asdict(compactor),
             "tasks": {} if self.runner is None else describe_tasks(self.runner, now=time.time_ns() // 1000),

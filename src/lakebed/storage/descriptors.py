@@ -168,7 +168,7 @@ def make_directory(name: str, parent: int) -> None:
         sync_descriptor(parent)
 
 
-def publish(path: str, name: str, parent: int, data: bytes) -> None:
+def create_whole(path: str, name: str, parent: int, data: bytes) -> None:
     """The file appears whole, durable and under a free name, or not at all.
 
     Written under a scratch name and linked, because a link fails on a taken name and a reader never sees half a file.

@@ -103,7 +103,7 @@ class LocalStorage:
             if path != self.paths.marker:
                 self._require_marker()  # else an unmounted disk's mount point would take the file
             parent, name = cursor.enter_parent(path, create=True)
-            descriptors.publish(path, name, parent, data)
+            descriptors.create_whole(path, name, parent, data)
 
     def make_directory(self, directory: str) -> None:
         directory = self._canonical_directory(directory)

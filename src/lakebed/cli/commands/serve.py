@@ -54,9 +54,9 @@ def serve(
         _answering(at, service),
     ):
         _print_facts({"state": "active" if service.status().active else "standing by", **_places(lake, at)}, as_json=as_json)
-        sickness = _wait(stop, service)
+        problem = _wait(stop, service)
         _print_facts({"state": "stopping", **_places(lake, at)}, as_json=as_json)
-    if sickness:
+    if problem:
         raise typer.Exit(EXIT_UNAVAILABLE)
 
 
@@ -87,8 +87,8 @@ def _stop_on_signals() -> threading.Event:
 def _wait(stop: threading.Event, service: Service) -> str:
     """Until a signal, or until the service cannot heal itself any more: then whoever started it may start it again."""
     while not stop.wait(_LOOK_S):
-        if sickness := service.find_sickness():
-            return sickness
+        if problem := service.liveness_problem():
+            return problem
     return ""
 
 

@@ -270,7 +270,8 @@ def _plan_merge(lake: Lake, table: str, options: MergeOptions) -> list[dict[str,
     with lake.reading():
         runs = plan_merge(lake.context, table, inserts=inserts, instance=options.get("instance"), window=options.get("window"))
     return [
-        _run(one.wanted.instance, one.wanted.insert_range, len(one.pieces), len(one.rewriting) + len(one.keeping), one.rows) for one in runs
+        _run(one.wanted.instance, one.wanted.insert_range, len(one.partitions), len(one.rewriting) + len(one.keeping), one.rows)
+        for one in runs
     ]
 
 

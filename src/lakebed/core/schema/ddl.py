@@ -69,7 +69,7 @@ class _Parser:
     def _token(self) -> _Token:
         return self._tokens[self._next]
 
-    def _take(self) -> _Token:
+    def _next_token(self) -> _Token:
         token = self._token
         self._next += 1
         return token
@@ -87,19 +87,19 @@ class _Parser:
     def _fields(self, depth: int) -> tuple[Field, ...]:
         fields = [self._field(depth)]
         while self._token.is_mark(","):
-            self._take()
+            self._next_token()
             fields.append(self._field(depth))
         return tuple(fields)
 
     def _field(self, depth: int) -> Field:
         field_id, name = next(self._ids), self._name()
         if self._token.is_mark(":"):
-            self._take()
+            self._next_token()
         kind = self._type(depth)
         required = self._is_required()
         if self._token.is_word("comment"):
-            self._take()
-            if self._take().kind != "text":
+            self._next_token()
+            if self._next_token().kind != "text":
                 self._next -= 1
                 self._refuse("expected the comment in quotes")
             required = required or self._is_required()
@@ -107,20 +107,20 @@ class _Parser:
 
     def _is_required(self) -> bool:
         if self._token.is_word("null"):
-            self._take()
+            self._next_token()
             return False
         if not self._token.is_word("not"):
             return False
-        self._take()
+        self._next_token()
         if not self._token.is_word("null"):
             self._refuse("expected NULL after NOT")
-        self._take()
+        self._next_token()
         return True
 
     def _name(self) -> str:
         if self._token.kind not in {"word", "quoted"}:
             self._refuse("expected the name of a column")
-        token = self._take()
+        token = self._next_token()
         return token.text if token.kind == "word" else token.text[1:-1].replace("``", "`")
 
     def _type(self, depth: int) -> Type:
@@ -130,7 +130,7 @@ class _Parser:
         if self._token.kind != "word" or name not in _TYPES:
             near = suggest(name, _TYPES) if self._token.kind == "word" else ""
             self._refuse(f"expected a type; {near}" if near else f"expected a type, one of {', '.join(_TYPES)}")
-        self._take()
+        self._next_token()
         if name in _NESTED:
             return self._nested(name, depth)
         if name in _DECIMALS:
@@ -173,7 +173,7 @@ class _Parser:
         self._expect("(")
         found = [self._number()]
         while len(found) < most and self._token.is_mark(","):
-            self._take()
+            self._next_token()
             found.append(self._number())
         self._expect(")")
         return found
@@ -181,12 +181,12 @@ class _Parser:
     def _number(self) -> int:
         if not re.fullmatch("[0-9]{1,9}", self._token.text):
             self._refuse("expected a number")
-        return int(self._take().text)
+        return int(self._next_token().text)
 
     def _expect(self, mark: str) -> None:
         if not self._token.is_mark(mark):
             self._refuse(f'expected "{mark}"')
-        self._take()
+        self._next_token()
 
     def _refuse(self, why: str) -> NoReturn:
         self._refuse_at(self._token.at, why)

@@ -1,6 +1,6 @@
 """The algebra of slices: which windows there are, which of them are fresh, and which partitions may become one.
 
-Everything here is pure: partitions come in as `Piece`s of one table and instance, answers go out.
+Everything here is pure: partitions come in as `PartitionSummary`s of one table and instance, answers go out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_WINDOWS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class PartitionSummary:
     """One live partition, as far as slicing is concerned. The event range is closed."""
 
     partition_id: int
@@ -58,15 +58,15 @@ class Window:
     """One slice, widened so that no partition of source or view straddles its edge, with what lies in it."""
 
     insert_range: TimeRange
-    source: tuple[Piece, ...] = field(default=(), repr=False)
-    view: tuple[Piece, ...] = field(default=(), repr=False)
+    source: tuple[PartitionSummary, ...] = field(default=(), repr=False)
+    view: tuple[PartitionSummary, ...] = field(default=(), repr=False)
 
     @property
     def source_sum(self) -> str:
-        return fingerprints.add(piece.fingerprint for piece in self.source)
+        return fingerprints.add(partition.fingerprint for partition in self.source)
 
     def overlaps_events(self, wanted: TimeRange) -> bool:
-        ranges = (piece.event_range for piece in self.source)
+        ranges = (partition.event_range for partition in self.source)
         return any(r is not None and r[0] < wanted.end and wanted.begin <= r[1] for r in ranges)
 
 
@@ -90,7 +90,7 @@ class Expired:
 NOTHING_EXPIRED = Expired()
 
 
-def list_windows(slice_us: int, *, source: Sequence[Piece], view: Sequence[Piece]) -> list[Window]:
+def list_windows(slice_us: int, *, source: Sequence[PartitionSummary], view: Sequence[PartitionSummary]) -> list[Window]:
     """The windows of everything that source and view hold, in order: epoch-aligned, whole, without gaps."""
     edges = _edges(slice_us, [*source, *view])
     sources, views = _deal(edges, source), _deal(edges, view)
@@ -109,62 +109,62 @@ def judge(window: Window, *, lookup_hash: str | None = None, expired: Expired = 
 def _compare(window: Window, lookup_hash: str | None) -> State:
     if not tiles(window.view, window.insert_range):
         return State.MISSING
-    if any(piece.source_data_hash is None for piece in window.view):
+    if any(partition.source_data_hash is None for partition in window.view):
         return State.CHANGED
-    if fingerprints.add(piece.source_data_hash or "" for piece in window.view) != window.source_sum:
+    if fingerprints.add(partition.source_data_hash or "" for partition in window.view) != window.source_sum:
         return State.CHANGED
-    if lookup_hash is not None and any(piece.lookup_hash != lookup_hash for piece in window.view):
+    if lookup_hash is not None and any(partition.lookup_hash != lookup_hash for partition in window.view):
         return State.LOOKUP_CHANGED
     return State.FRESH
 
 
-def tiles(pieces: Sequence[Piece], whole: TimeRange) -> bool:
-    """Whether ordered `pieces` fill `whole` without a gap."""
+def tiles(partitions: Sequence[PartitionSummary], whole: TimeRange) -> bool:
+    """Whether ordered `partitions` fill `whole` without a gap."""
     reached = whole.begin
-    for piece in pieces:
-        if piece.begin > reached:
+    for partition in partitions:
+        if partition.begin > reached:
             return False
-        reached = max(reached, piece.end)
+        reached = max(reached, partition.end)
     return reached >= whole.end
 
 
-def covers(pieces: Iterable[Piece], wanted: Iterable[Piece]) -> bool:
+def covers(partitions: Iterable[PartitionSummary], wanted: Iterable[PartitionSummary]) -> bool:
     """Whether every instant of `wanted` lies in some piece; both ordered by their begin."""
-    joined = join_touching(pieces)
-    return all(any(j.contains(piece.insert_range) for j in joined) for piece in wanted)
+    joined = join_touching(partitions)
+    return all(any(j.contains(partition.insert_range) for j in joined) for partition in wanted)
 
 
-def join_touching(pieces: Iterable[Piece]) -> list[TimeRange]:
+def join_touching(partitions: Iterable[PartitionSummary]) -> list[TimeRange]:
     joined: list[TimeRange] = []
-    for piece in pieces:
-        if joined and piece.begin <= joined[-1].end:
-            joined[-1] = TimeRange(begin=joined[-1].begin, end=max(joined[-1].end, piece.end))
+    for partition in partitions:
+        if joined and partition.begin <= joined[-1].end:
+            joined[-1] = TimeRange(begin=joined[-1].begin, end=max(joined[-1].end, partition.end))
         else:
-            joined.append(piece.insert_range)
+            joined.append(partition.insert_range)
     return joined
 
 
-def span(pieces: Sequence[Piece]) -> TimeRange:
-    return TimeRange(begin=min(p.begin for p in pieces), end=max(p.end for p in pieces))
+def span(partitions: Sequence[PartitionSummary]) -> TimeRange:
+    return TimeRange(begin=min(p.begin for p in partitions), end=max(p.end for p in partitions))
 
 
-def widen(window: TimeRange, pieces: Iterable[Piece]) -> TimeRange:
+def widen(window: TimeRange, partitions: Iterable[PartitionSummary]) -> TimeRange:
     """The smallest range around `window` whose edges no piece straddles."""
     begin, end = window.begin, window.end
-    for joined in sorted(join_overlapping(pieces)):
+    for joined in sorted(join_overlapping(partitions)):
         if joined.begin < end and begin < joined.end:
             begin, end = min(begin, joined.begin), max(end, joined.end)
     return TimeRange(begin=begin, end=end)
 
 
-def join_overlapping(pieces: Iterable[Piece]) -> list[TimeRange]:
+def join_overlapping(partitions: Iterable[PartitionSummary]) -> list[TimeRange]:
     """Ranges that overlap become one; those that only touch stay apart."""
     joined: list[TimeRange] = []
-    for piece in sorted(pieces, key=lambda p: p.begin):
-        if joined and piece.begin < joined[-1].end:
-            joined[-1] = TimeRange(begin=joined[-1].begin, end=max(joined[-1].end, piece.end))
+    for partition in sorted(partitions, key=lambda p: p.begin):
+        if joined and partition.begin < joined[-1].end:
+            joined[-1] = TimeRange(begin=joined[-1].begin, end=max(joined[-1].end, partition.end))
         else:
-            joined.append(piece.insert_range)
+            joined.append(partition.insert_range)
     return joined
 
 
@@ -181,7 +181,7 @@ def join_ranges(ranges: Iterable[TimeRange], *, apart: Iterable[TimeRange]) -> l
     return joined
 
 
-def is_unchanged(window: TimeRange, *, then: Sequence[Piece], now: Sequence[Piece], around: TimeRange) -> bool:
+def is_unchanged(window: TimeRange, *, then: Sequence[PartitionSummary], now: Sequence[PartitionSummary], around: TimeRange) -> bool:
     """Whether the content of `window` is what it was, whatever was merged meanwhile, even across its edges.
 
     `then` and `now` are all pieces that touch `around`: what reaches beyond it cannot be compared, and counts as changed.
@@ -190,24 +190,24 @@ def is_unchanged(window: TimeRange, *, then: Sequence[Piece], now: Sequence[Piec
     return around.contains(whole) and _sum_inside(whole, then) == _sum_inside(whole, now)
 
 
-def find_runs(pieces: Sequence[Piece], *, window_us: int, touching: bool) -> list[tuple[Piece, ...]]:
+def find_runs(partitions: Sequence[PartitionSummary], *, window_us: int, touching: bool) -> list[tuple[PartitionSummary, ...]]:
     """Longest runs of adjacent pieces of one schema inside one merge window; some are of one piece alone.
 
     `touching`: view slices are adjacent only when no unprocessed gap lies between them. Slots of a plain
     table are adjacent when no other partition does.
     """
-    runs: list[list[Piece]] = []
-    for piece in sorted(pieces, key=lambda p: p.begin):
-        if piece.begin // window_us != (piece.end - 1) // window_us:
+    runs: list[list[PartitionSummary]] = []
+    for partition in sorted(partitions, key=lambda p: p.begin):
+        if partition.begin // window_us != (partition.end - 1) // window_us:
             runs.append([])  # wider than a merge window: it ends every run and joins none
-        elif runs and runs[-1] and _is_adjacent(runs[-1][-1], piece, window_us=window_us, touching=touching):
-            runs[-1].append(piece)
+        elif runs and runs[-1] and _is_adjacent(runs[-1][-1], partition, window_us=window_us, touching=touching):
+            runs[-1].append(partition)
         else:
-            runs.append([piece])
+            runs.append([partition])
     return [tuple(run) for run in runs if run]
 
 
-def _is_adjacent(left: Piece, right: Piece, *, window_us: int, touching: bool) -> bool:
+def _is_adjacent(left: PartitionSummary, right: PartitionSummary, *, window_us: int, touching: bool) -> bool:
     if (left.schema_hash, left.lookup_hash) != (
         right.schema_hash,
         right.lookup_hash,
@@ -216,32 +216,32 @@ def _is_adjacent(left: Piece, right: Piece, *, window_us: int, touching: bool) -
     return right.begin == left.end if touching else right.begin >= left.end
 
 
-def _sum_inside(window: TimeRange, pieces: Iterable[Piece]) -> str:
-    return fingerprints.add(piece.fingerprint for piece in pieces if window.contains(piece.insert_range))
+def _sum_inside(window: TimeRange, partitions: Iterable[PartitionSummary]) -> str:
+    return fingerprints.add(partition.fingerprint for partition in partitions if window.contains(partition.insert_range))
 
 
-def _edges(slice_us: int, pieces: Sequence[Piece]) -> list[int]:
+def _edges(slice_us: int, partitions: Sequence[PartitionSummary]) -> list[int]:
     """Every aligned edge of the extent that no piece straddles."""
-    if not pieces:
+    if not partitions:
         return []
-    first = min(p.begin for p in pieces) // slice_us
-    last = -(-max(p.end for p in pieces) // slice_us)
+    first = min(p.begin for p in partitions) // slice_us
+    last = -(-max(p.end for p in partitions) // slice_us)
     if last - first > MAX_WINDOWS:
         whole = TimeRange(begin=first * slice_us, end=last * slice_us)
         message = f"{whole} has {last - first} slices of {slice_us} us, at most {MAX_WINDOWS} are allowed: choose a longer slice"
         raise InvalidValueError(message)
     straddled: set[int] = set()
-    for piece in pieces:
-        straddled.update(range(piece.begin // slice_us + 1, -(-piece.end // slice_us)))
+    for partition in partitions:
+        straddled.update(range(partition.begin // slice_us + 1, -(-partition.end // slice_us)))
     return [edge * slice_us for edge in range(first, last + 1) if edge not in straddled]
 
 
-def _deal(edges: Sequence[int], pieces: Sequence[Piece]) -> list[list[Piece]]:
+def _deal(edges: Sequence[int], partitions: Sequence[PartitionSummary]) -> list[list[PartitionSummary]]:
     """The pieces of each window between two edges; none straddles one."""
-    dealt: list[list[Piece]] = [[] for _ in edges[1:]]
+    dealt: list[list[PartitionSummary]] = [[] for _ in edges[1:]]
     n = 0
-    for piece in sorted(pieces, key=lambda p: p.begin):
-        while piece.begin >= edges[n + 1]:
+    for partition in sorted(partitions, key=lambda p: p.begin):
+        while partition.begin >= edges[n + 1]:
             n += 1
-        dealt[n].append(piece)
+        dealt[n].append(partition)
     return dealt

@@ -240,12 +240,12 @@ class _Worker:
         while (wanted := protocol.frame_length(received)) is None or len(received) < wanted:
             if wanted is not None and wanted > protocol.MAX_FRAME:
                 return _End.DIED  # it no longer speaks our language
-            ready = self._wait(deadline, is_sending=bool(unsent))
-            if not ready:
+            descriptors = self._wait(deadline, is_sending=bool(unsent))
+            if not descriptors:
                 return _End.TIMED_OUT
             try:
-                unsent = unsent[os.write(self._to, unsent[:_CHUNK]) :] if self._to in ready else unsent
-                chunk = os.read(self._from, _CHUNK) if self._from in ready else None
+                unsent = unsent[os.write(self._to, unsent[:_CHUNK]) :] if self._to in descriptors else unsent
+                chunk = os.read(self._from, _CHUNK) if self._from in descriptors else None
             except OSError:
                 return _End.DIED
             if chunk == b"":

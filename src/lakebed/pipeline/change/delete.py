@@ -236,7 +236,7 @@ def _replacement(table: LakeTable, part: Touched, written: Sequence[CapturedFile
     )
     return Replacement(
         partition=partition,
-        victim_id=part.holder.partition_id,
+        retired_id=part.holder.partition_id,
         kept=tuple(file.file_id for file in part.kept),
         kept_rows=sum(file.row_count for file in part.kept),
         kept_events=part.holder.event_range,

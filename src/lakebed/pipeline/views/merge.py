@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from lakebed.compaction.plan import FoundRuns
-    from lakebed.core.tables.windows import Piece
+    from lakebed.core.tables.windows import PartitionSummary
     from lakebed.pipeline.context import Context
     from lakebed.registry.tables.lake_tables import LakeTable
 
@@ -107,7 +107,7 @@ def plan_merge(
         found = read_runs(reader, table, instance=None if instance is None else require_instance(instance), window_us=window_us)
     chosen = [(one, tuple(p for p in run if inserts is None or inserts.contains(p.insert_range))) for one, run in found.runs]
     planned = [_plan_run(found, one, run, target_bytes=target_bytes) for one, run in chosen if run]
-    return [run for run in planned if len(run.pieces) > 1 or run.rewriting]
+    return [run for run in planned if len(run.partitions) > 1 or run.rewriting]
 
 
 def carry_out_merge(context: Context, run: RunPlan) -> SwappedRun:
@@ -122,9 +122,9 @@ def engines_of(context: Context) -> Engines:
     return Engines(local=LocalEngine(storage=context.storage), spark=SparkEngine(context))
 
 
-def _plan_run(found: FoundRuns, instance: str, pieces: tuple[Piece, ...], *, target_bytes: int) -> RunPlan:
-    small = choose_small(found.files_of(pieces), target_bytes=target_bytes)
-    return found.make_run(instance, pieces, small, target_bytes=target_bytes)
+def _plan_run(found: FoundRuns, instance: str, partitions: tuple[PartitionSummary, ...], *, target_bytes: int) -> RunPlan:
+    small = choose_small(found.files_of(partitions), target_bytes=target_bytes)
+    return found.make_run(instance, partitions, small, target_bytes=target_bytes)
 
 
 def _window(table: LakeTable, given: str | int | timedelta | None) -> int:

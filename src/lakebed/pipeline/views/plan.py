@@ -209,12 +209,13 @@ class _Planner:
             yield around or window, window
 
     def _with_files(self, stale: Sequence[SlicePlan]) -> tuple[SlicePlan, ...]:
-        ids = [piece.partition_id for chosen in stale for piece in chosen.window.source if piece.num_rows]
+        ids = [partition.partition_id for chosen in stale for partition in chosen.window.source if partition.num_rows]
         files: dict[int, list[LiveFile]] = defaultdict(list)
         for file in list_live_files(self._reader, ids) if ids else ():
             files[file.partition_id].append(file)
         return tuple(
-            _give(chosen, [file for piece in chosen.window.source for file in files.get(piece.partition_id, ())]) for chosen in stale
+            _give(chosen, [file for partition in chosen.window.source for file in files.get(partition.partition_id, ())])
+            for chosen in stale
         )
 
     def _lookup(self, name: TableName) -> tuple[LakeTable, tuple[str, ...]]:

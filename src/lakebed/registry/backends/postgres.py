@@ -20,7 +20,7 @@ from lakebed.core.errors import (
 from lakebed.core.redaction import Redactor, find_passwords
 from lakebed.registry.backends.postgres_errors import first_line, is_in_doubt, translate
 from lakebed.registry.backends.postgres_url import hide_password, read_idle_ms, require_safe_transport, split_options
-from lakebed.registry.backends.protocol import HEAD_COLUMNS, CommitUnknownError, Connection, Rows, TableHead, head_of
+from lakebed.registry.backends.protocol import HEAD_COLUMNS, CommitUnknownError, Connection, RawRows, TableHead, head_of
 from lakebed.registry.backends.statements import Dialect, combine, insert_arrays, insert_values, render, transpose
 from lakebed.registry.backends.system_tables import PostgresSystem, split_script
 
@@ -48,13 +48,13 @@ class PostgresConnection:
         self.pipeline: psycopg.Pipeline | None = None
         self._scope = ExitStack()
 
-    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> RawRows:
         try:
             return self.raw.execute(render(sql, "postgresql"), params).fetchall()
         except (psycopg.Error, UnicodeEncodeError) as exc:
             translate(exc, self._where)
 
-    def query_locked(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+    def query_locked(self, sql: str, params: Mapping[str, Any] | None = None) -> RawRows:
         return self.query(f"{sql} FOR UPDATE", params)
 
     def lock_key(self, room: int, key: str = "") -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from lakebed.registry.backends.statements import Dialect, Statement, Value
 
-Rows = list[tuple[Any, ...]]
+RawRows = list[tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +74,11 @@ class Queryable(Protocol):
     def dialect(self) -> Dialect: ...
 
     @property
-    def query(self) -> Query: ...
+    def query(self) -> RunsQueries: ...
 
 
-class Query(Protocol):
-    def __call__(self, sql: str, params: Mapping[str, Any] | None = None, /) -> Rows:
+class RunsQueries(Protocol):
+    def __call__(self, sql: str, params: Mapping[str, Any] | None = None, /) -> RawRows:
         """Run and fetch everything."""
 
 
@@ -88,10 +88,10 @@ class Connection(Protocol):
     @property
     def dialect(self) -> Dialect: ...
 
-    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> RawRows:
         """Run and fetch everything."""
 
-    def query_locked(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+    def query_locked(self, sql: str, params: Mapping[str, Any] | None = None) -> RawRows:
         """As `query`; nobody else changes these rows until the transaction ends."""
 
     def lock_key(self, room: int, key: str = "") -> None:

@@ -22,7 +22,7 @@ from lakebed.core.errors import (
     RegistryUnavailableError,
 )
 from lakebed.registry.backends.private_files import create_private
-from lakebed.registry.backends.protocol import HEAD_COLUMNS, CommitUnknownError, Connection, Rows, TableHead, head_of
+from lakebed.registry.backends.protocol import HEAD_COLUMNS, CommitUnknownError, Connection, RawRows, TableHead, head_of
 from lakebed.registry.backends.sqlite_errors import translate, was_rolled_back
 from lakebed.registry.backends.sqlite_place import require_fit_place
 from lakebed.registry.backends.statements import Dialect, Insert, bind, insert_values, render
@@ -74,13 +74,13 @@ class SqliteConnection:
         self._where = where
         self._execute = raw.execute
 
-    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> RawRows:
         try:
             return self._execute(render(sql, "sqlite"), bind(params, "sqlite") if params else {}).fetchall()
         except (sqlite3.Error, UnicodeEncodeError) as exc:
             translate(exc, self._where)
 
-    def query_locked(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+    def query_locked(self, sql: str, params: Mapping[str, Any] | None = None) -> RawRows:
         return self.query(sql, params)  # there is one writer at a time
 
     def lock_key(self, room: int, key: str = "") -> None:

@@ -153,7 +153,7 @@ def release_failed(registry: Registry, claim: Claim, paths: Sequence[str]) -> No
             tx.send(_FAILED, {"path": path, "token": claim.token, "until": tx.now + pause})
 
 
-def _take(tx: Transaction, paths: list[str], token: int) -> set[str]:
+def _delete_entries(tx: Transaction, paths: list[str], token: int) -> set[str]:
     """The entries that were still ours. Mostly all of them: what the only writer has counted need not come back row by row."""
     params = {"paths": paths, "token": token}
     if tx.dialect == "sqlite" and tx.query(f"SELECT count(*) {_OURS}", params)[0][0] == len(paths):
@@ -164,7 +164,7 @@ def _take(tx: Transaction, paths: list[str], token: int) -> set[str]:
 
 def _finalize(tx: Transaction, table_id: int, files: Sequence[ClaimedFile], token: int) -> int:
     """Whoever takes the queue entries away under the claim's token owns the rest."""
-    taken = _take(tx, [f.path for f in files], token)
+    taken = _delete_entries(tx, [f.path for f in files], token)
     rows = sorted((f.file_id, f.retired_seq or 0, f.path) for f in files if f.file_id is not None and f.path in taken)
     if rows:
         ids = [row[0] for row in rows]

@@ -163,25 +163,25 @@ def migrate_footers(registry: Registry, *, batch: int = 200, progress: Callable[
     waiting = count_old_footers(registry) if progress is not None else 0
     failed: dict[str, str] = {}
     while rows := registry.query(_NEXT_OLD, {"after": after, "limit": batch}):
-        ready: list[tuple[str, Footer, str]] = []
+        upgrades: list[tuple[str, Footer, str]] = []
         for path, metadata, length, num_rows, checksum, _ in rows:
             try:
-                ready.append((path, upgrade_v1(_decompress(path, bytes(metadata), length, checksum), registry_rows=num_rows), checksum))
+                upgrades.append((path, upgrade_v1(_decompress(path, bytes(metadata), length, checksum), registry_rows=num_rows), checksum))
             except LakebedError as exc:
                 failed[path] = str(exc)
-        changed = _replace(registry, ready)
-        upgraded, skipped = upgraded + changed, skipped + len(ready) - changed
+        changed = _replace(registry, upgrades)
+        upgraded, skipped = upgraded + changed, skipped + len(upgrades) - changed
         after = rows[-1][0]
         if progress is not None:
             progress(upgraded + skipped + len(failed), waiting)
     return FooterUpgrade(upgraded=upgraded, skipped=skipped, failed=failed)
 
 
-def _replace(registry: Registry, ready: list[tuple[str, Footer, str]]) -> int:
+def _replace(registry: Registry, upgrades: list[tuple[str, Footer, str]]) -> int:
     """Compare-and-swap by checksum: a row that was finalized or upgraded meanwhile is left alone."""
     changed = 0
     with registry.write() as tx:
-        for path, footer, was in ready:
+        for path, footer, was in upgrades:
             values = {
                 "path": path,
                 "was": was,

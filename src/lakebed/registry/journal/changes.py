@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from lakebed.core.rows import Row
-    from lakebed.registry.backends.protocol import Queryable, Rows
+    from lakebed.registry.backends.protocol import Queryable, RawRows
     from lakebed.registry.registry import Registry
 
 CHANGE_COLUMNS = "seq, registry_table, operation, row_id, before, after, at"
@@ -137,13 +137,13 @@ _FILES = f"SELECT {', '.join(_COLUMNS[TableFiles])} FROM table_files WHERE id IN
 _DELETED = "SELECT row_id, before FROM change_log WHERE row_id IN (:ids*) AND registry_table = 'table_files' AND operation = 'DELETE'"
 
 
-def decode_changes(reader: Queryable, table_id: int, rows: Rows) -> list[Event[Row]]:
+def decode_changes(reader: Queryable, table_id: int, rows: RawRows) -> list[Event[Row]]:
     """Rows of `CHANGE_COLUMNS` as events."""
     files = _find_files(reader, rows)
     return [_decode(table_id, row, files) for row in rows]
 
 
-def _find_files(reader: Queryable, rows: Rows) -> dict[int, Sequence[Any]]:
+def _find_files(reader: Queryable, rows: RawRows) -> dict[int, Sequence[Any]]:
     """The files that UPDATEs tell of, for the columns that never change.
 
     No snapshot is needed: a row that goes between the two questions has left the image of its deletion by then.

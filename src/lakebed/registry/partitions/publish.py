@@ -88,7 +88,7 @@ class Replacement:
     """A partition in the place of another one of the same slice, if any, whose files `kept` move into it."""
 
     partition: NewPartition
-    victim_id: int | None = None
+    retired_id: int | None = None
     kept: tuple[int, ...] = ()
     kept_rows: int = 0
     kept_events: tuple[int, int] | None = None
@@ -136,7 +136,7 @@ def update_table_files(
     if (done := find_result(tx, table, operation)) is not None:
         return Published.from_json(done)
     state = _require_version(table, partition)
-    victims = (
+    retiring = (
         load_partitions_to_retire(tx, table, replacing, exactly=True, keeping=keeping, kept_by=partition)
         if replacing or keeping
         else PartitionsToRetire()
@@ -144,17 +144,17 @@ def update_table_files(
     result = _allocate(tx, table, partition, swaps=bool(replacing) or over is not None, kind=operation.kind)
     parts: list[Statement] = [*register_statements(tx, table, operation, result=result.to_json())]
     if replacing:
-        retire_loaded(tx, table, victims, reason="replaced", grace_us=grace_us, group=result.group)
+        retire_loaded(tx, table, retiring, reason="replaced", grace_us=grace_us, group=result.group)
     if over is not None:
         over(tx, table, table.last_group)
     scope = _require_scope(tx, table, partition)
     if partition.insert_range is not None:
         _require_no_overlap(tx, partition, scope)
     is_visible = state in VISIBLE
-    parts.append(_partition_statement(tx, table, partition, result, scope, victims))
+    parts.append(_partition_statement(tx, table, partition, result, scope, retiring))
     parts += _file_statements(tx, table, partition, result, group=result.group if is_visible else None)
     update_table_statistics(tx, table, count_by_path(partition.files if is_visible else ()), beside=parts)
-    _reparent(tx, result, victims)
+    _reparent(tx, result, retiring)
     return result
 
 
@@ -169,7 +169,7 @@ def publish_replacements(
 ) -> Published:
     """Put every replacement in the place of its victim, and the partitions `replacing` out of the table, in one group.
 
-    The caller has compared the victims under this lock.
+    The caller has compared the partitions to retire under this lock.
 
     The answer speaks of all files at once, and of the first partition.
     """
@@ -179,9 +179,9 @@ def publish_replacements(
     whole = replace(results[0], file_count=sum(result.file_count for result in results))
     parts: list[Statement] = [*register_statements(tx, table, operation, result=whole.to_json())]
     kept = tuple(sorted(file_id for r in replacements for file_id in r.kept))
-    gone = replacing | {r.victim_id for r in replacements if r.victim_id is not None}
-    victims = PartitionsToRetire(partition_ids=tuple(sorted(gone)), kept_ids=kept)
-    retire_loaded(tx, table, victims, reason=reason, grace_us=grace_us, group=table.last_group)
+    gone = replacing | {r.retired_id for r in replacements if r.retired_id is not None}
+    retiring = PartitionsToRetire(partition_ids=tuple(sorted(gone)), kept_ids=kept)
+    retire_loaded(tx, table, retiring, reason=reason, grace_us=grace_us, group=table.last_group)
     for new, result in zip(replacements, results, strict=True):
         _require_version(table, new.partition)
         scope, own = _require_scope(tx, table, new.partition), _kept_of(new)
@@ -214,9 +214,9 @@ def _kept_of(new: Replacement) -> PartitionsToRetire:
     return PartitionsToRetire(event_range=new.kept_events, kept_ids=new.kept, kept_rows=new.kept_rows)
 
 
-def _reparent(tx: Transaction, result: Published, victims: PartitionsToRetire) -> None:
-    if victims.kept_ids:
-        tx.send(_REPARENT, {"p": result.partition_id, "now": tx.now, "ids": list(victims.kept_ids)})
+def _reparent(tx: Transaction, result: Published, retiring: PartitionsToRetire) -> None:
+    if retiring.kept_ids:
+        tx.send(_REPARENT, {"p": result.partition_id, "now": tx.now, "ids": list(retiring.kept_ids)})
 
 
 def publish_partition(  # noqa: PLR0913 - one call says all that becomes true
@@ -329,21 +329,21 @@ def _partition_statement(
     partition: NewPartition,
     result: Published,
     scope: int,
-    victims: PartitionsToRetire,
+    retiring: PartitionsToRetire,
 ) -> Insert:
-    low, high = _event_range(partition, victims)
+    low, high = _event_range(partition, retiring)
     values = (
         result.partition_id, table.table_id, scope, partition.instance, result.insert_range.begin, result.insert_range.end, low, high,
         partition.schema_hash,
-        partition.source_data_hash, partition.lookup_hash, partition.fingerprint, partition.num_rows + victims.kept_rows,
-        len(partition.files) + len(victims.kept_ids), PARTITION_FORMAT, tx.now,
+        partition.source_data_hash, partition.lookup_hash, partition.fingerprint, partition.num_rows + retiring.kept_rows,
+        len(partition.files) + len(retiring.kept_ids), PARTITION_FORMAT, tx.now,
     )  # fmt: skip
     return Insert("partitions", _PARTITION_COLUMNS, [values])
 
 
-def _event_range(partition: NewPartition, victims: PartitionsToRetire) -> tuple[int, int] | tuple[None, None]:
+def _event_range(partition: NewPartition, retiring: PartitionsToRetire) -> tuple[int, int] | tuple[None, None]:
     """Of the new rows and of those that are kept: retention judges the partition by it."""
-    known = [r for r in (partition.event_range, victims.event_range if victims.kept_ids else None) if r is not None]
+    known = [r for r in (partition.event_range, retiring.event_range if retiring.kept_ids else None) if r is not None]
     return (min(low for low, _ in known), max(high for _, high in known)) if known else (None, None)
 
 

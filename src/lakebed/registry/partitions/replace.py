@@ -60,15 +60,15 @@ def over_paths(paths: Iterable[str], *, since: int, instance: str, grace_us: int
     return retire
 
 
-def _shrink(tx: Transaction, table: LockedTable, victims: dict[int, int], *, group: int, grace_us: int) -> None:
+def _shrink(tx: Transaction, table: LockedTable, retiring: dict[int, int], *, group: int, grace_us: int) -> None:
     """A partition that loses files is replaced by one of the same slice with the others.
 
     Its id changes, so that whoever planned to replace it by what it held before is refused.
     """
-    touched = sorted(set(victims.values()))
+    touched = sorted(set(retiring.values()))
     left: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for file_id, partition_id, rows in tx.query(_LIVE, {"ids": touched}) if touched else ():
-        if file_id not in victims:
+        if file_id not in retiring:
             left[partition_id].append((file_id, rows))
     before = tx.query(_ROWS, {"ids": sorted(left)}) if left else []
     kept = tuple(sorted(file_id for files in left.values() for file_id, _ in files))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from lakebed.core.partitions import NewPartition
-    from lakebed.registry.backends.protocol import Rows
+    from lakebed.registry.backends.protocol import RawRows
     from lakebed.registry.transaction import LockedTable, Transaction
 
 DEFAULT_GRACE_US = 24 * 3600 * 1_000_000
@@ -108,7 +108,7 @@ def load_partitions_to_retire(
     found = {row[0] for row in rows}
     if exactly and found != ids:
         raise VictimsChangedError(str(table.name), missing=tuple(sorted(ids - found)))
-    kept: Rows = []
+    kept: RawRows = []
     if keeping and kept_by is not None:
         params = {"ids": sorted(found), "keeping": sorted(keeping), "schema_hash": kept_by.schema_hash, "instance": kept_by.instance}
         kept = tx.query(_KEPT, params)
@@ -124,16 +124,16 @@ def load_partitions_to_retire(
 
 
 def retire_loaded(
-    tx: Transaction, table: LockedTable, victims: PartitionsToRetire, *, reason: str, grace_us: int, group: int | None = None
+    tx: Transaction, table: LockedTable, retiring: PartitionsToRetire, *, reason: str, grace_us: int, group: int | None = None
 ) -> Retired:
     """Stamp, queue, delete, count. Without a `group` a new one is allocated if Iceberg may hold any of the files."""
     if grace_us < 0:
         message = f"{table.name}: the grace period cannot be negative"
         raise InvalidValueError(message)
-    if not victims.partition_ids:
+    if not retiring.partition_ids:
         return Retired()
-    keeps = bool(victims.kept_ids)
-    params = {"ids": list(victims.partition_ids), **({"keeping": list(victims.kept_ids)} if keeps else {})}
+    keeps = bool(retiring.kept_ids)
+    params = {"ids": list(retiring.partition_ids), **({"keeping": list(retiring.kept_ids)} if keeps else {})}
     sums = tx.query(_SUMS[keeps], {**params, "table_id": table.table_id})
     if group is None and any(row[6] for row in sums):
         group = allocate_group(tx, table, "retire")
@@ -143,13 +143,13 @@ def retire_loaded(
         queued = {"ids": params["ids"], "stamp": table.journal_number, "now": tx.now, "expiration": tx.now + grace_us, "reason": reason}
         tx.send(_QUEUE, queued)
     if reason == EXPIRED:
-        note_expired(tx, table.table_id, victims.partition_ids)
+        note_expired(tx, table.table_id, retiring.partition_ids)
     tx.send(_DELETE, {"ids": params["ids"]})
     update_table_statistics(tx, table, _tally_visible(sums))
-    return Retired(partitions=len(victims.partition_ids), files=sum(row[3] for row in sums), group=group)
+    return Retired(partitions=len(retiring.partition_ids), files=sum(row[3] for row in sums), group=group)
 
 
-def _tally_visible(sums: Rows) -> dict[str, FileCounts]:
+def _tally_visible(sums: RawRows) -> dict[str, FileCounts]:
     """What leaves the counters, per partition path: files of a version that nobody reads were never counted."""
     tallies: dict[str, FileCounts] = defaultdict(FileCounts)
     for path, is_visible, *counted, _ in sums:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakebed.registry.backends.protocol import Rows  # noqa: TC001 - named in a dataclass
+from lakebed.registry.backends.protocol import RawRows  # noqa: TC001 - named in a dataclass
 from lakebed.registry.partitions.retire import DEFAULT_GRACE_US, PartitionsToRetire, retire_loaded
 from lakebed.registry.schema.predicates import is_visible
 from lakebed.registry.tables.counters import recount
@@ -175,7 +175,7 @@ def in_batches(items: Sequence[Any]) -> Iterable[Sequence[Any]]:
     return (items[start : start + _BATCH] for start in range(0, len(items), _BATCH))
 
 
-def list_live_files(reader: Queryable, partition_id: int) -> Rows:
+def list_live_files(reader: Queryable, partition_id: int) -> RawRows:
     """Path and type of the live files of one partition."""
     sql = "SELECT file_path, file_type FROM table_files WHERE partition_id = :id AND retired_seq IS NULL ORDER BY id"
     return reader.query(sql, {"id": partition_id})

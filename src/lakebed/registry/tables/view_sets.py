@@ -11,7 +11,7 @@ from lakebed.core.errors import DefinitionRefusedError, SourceChangedError, Vict
 from lakebed.core.names import TableName
 from lakebed.core.schema.schema import Schema
 from lakebed.core.tables.view_sets import find_definition, merge_window_of
-from lakebed.core.tables.windows import Expired, Piece, covers, is_unchanged
+from lakebed.core.tables.windows import Expired, PartitionSummary, covers, is_unchanged
 from lakebed.core.times import MAX_MICROS, MIN_MICROS, TimeRange
 from lakebed.registry.schema.predicates import VISIBLE
 from lakebed.registry.table_cache import missing_table
@@ -128,12 +128,12 @@ def list_visible_hashes(reader: Queryable, table_id: int) -> list[str]:
 
 def list_pieces(
     reader: Queryable, table_id: int, *, instance: str, hashes: Sequence[str] | None = None, within: TimeRange = ALWAYS
-) -> list[Piece]:
+) -> list[PartitionSummary]:
     """Partitions that touch the range, in its order; the visible ones unless hashes are given."""
     chosen = list_visible_hashes(reader, table_id) if hashes is None else list(hashes)
     params = {"table_id": table_id, "instance": instance, "hashes": chosen, "begin": within.begin, "end": within.end}
     return [
-        Piece(
+        PartitionSummary(
             partition_id=r[0],
             insert_range=TimeRange(begin=r[1], end=r[2]),
             fingerprint=r[3],
@@ -173,7 +173,7 @@ def hash_lookups(reader: Queryable, definition: Definition) -> str | None:
     return fingerprints.add(found)
 
 
-def guard_source(wanted: Slice, *, source: LakeTable, then: Sequence[Piece], around: TimeRange) -> Callable[[Transaction], None]:
+def guard_source(wanted: Slice, *, source: LakeTable, then: Sequence[PartitionSummary], around: TimeRange) -> Callable[[Transaction], None]:
     """Refuses to publish a slice whose source rows changed since `then`, the pieces that touched `around`.
 
     A merge of the source does not matter, even across the window's edge, as long as it stays inside `around`.
