@@ -10,7 +10,7 @@ from lakebed.registry.tables.view_sets import (
     find_expired,
     hash_lookups,
     list_instances,
-    list_pieces,
+    list_partition_summaries,
     read_view,
     require_lake_table,
 )
@@ -30,8 +30,8 @@ def count_states(registry: Registry, name: str) -> tuple[int, int]:
         for instance in sorted({*list_instances(reader, source.table_id), *list_instances(reader, view.table.table_id)}):
             windows = list_windows(
                 view.definition.slice_us,
-                source=list_pieces(reader, source.table_id, instance=instance),
-                view=list_pieces(reader, view.table.table_id, instance=instance, hashes=[view.table.schema_hash]),
+                source=list_partition_summaries(reader, source.table_id, instance=instance),
+                view=list_partition_summaries(reader, view.table.table_id, instance=instance, hashes=[view.table.schema_hash]),
             )
             expired = find_expired(reader, view, source.table_id, instance)
             states += [judge(window, lookup_hash=lookup_hash, expired=expired) for window in windows]

@@ -123,15 +123,15 @@ def test_widening_is_the_smallest_range_that_nothing_straddles(
 def test_a_merge_across_the_edge_of_a_window_changes_nothing_and_new_content_does() -> None:
     then = [partition(1, 2), partition(5, 6), partition(12, 13)]
     merged = [partition(1, 13, number=sum(int(p.fingerprint, 16) for p in then))]
-    around = TimeRange(begin=0, end=24)
+    guard_window = TimeRange(begin=0, end=24)
     wanted = TimeRange(begin=0, end=10)
 
-    assert is_unchanged(wanted, then=then, now=merged, around=around)
-    assert is_unchanged(wanted, then=merged, now=then, around=around)
-    assert is_unchanged(wanted, then=then, now=[*then, partition(20, 21)], around=around)
-    assert not is_unchanged(wanted, then=then, now=[*merged, partition(0, 1)], around=around)
-    assert not is_unchanged(wanted, then=then, now=then[1:], around=around)
-    assert not is_unchanged(wanted, then=then, now=merged, around=wanted)
+    assert is_unchanged(wanted, then=then, now=merged, guard_window=guard_window)
+    assert is_unchanged(wanted, then=merged, now=then, guard_window=guard_window)
+    assert is_unchanged(wanted, then=then, now=[*then, partition(20, 21)], guard_window=guard_window)
+    assert not is_unchanged(wanted, then=then, now=[*merged, partition(0, 1)], guard_window=guard_window)
+    assert not is_unchanged(wanted, then=then, now=then[1:], guard_window=guard_window)
+    assert not is_unchanged(wanted, then=then, now=merged, guard_window=wanted)
 
 
 @given(partitions=disjoint(), window_us=st.integers(1, 30), touching=st.booleans(), data=st.data())

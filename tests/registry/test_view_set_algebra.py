@@ -25,7 +25,7 @@ from lakebed.core.times import DAY_US
 from lakebed.registry.open import open_registry
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.tables.lake_tables import LakeTable, TableSpec, create_table
-from lakebed.registry.tables.view_sets import list_pieces
+from lakebed.registry.tables.view_sets import list_partition_summaries
 from lakebed.testing import FixedClock
 from retiring import retire_by_ids
 
@@ -81,7 +81,7 @@ class Model:
 
     def partitions(self, table: LakeTable) -> list[PartitionSummary]:
         with self.registry.read() as reader:
-            return list_pieces(reader, table.table_id, instance="global")
+            return list_partition_summaries(reader, table.table_id, instance="global")
 
     def windows(self) -> list[Window]:
         return list_windows(self.slice_us, source=self.partitions(self.source), view=self.partitions(self.view))

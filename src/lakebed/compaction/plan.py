@@ -29,7 +29,14 @@ from lakebed.registry.queries.small_files import list_updated
 from lakebed.registry.schema.predicates import VISIBLE
 from lakebed.registry.tables.names import resolve_name
 from lakebed.registry.tables.versions import list_versions
-from lakebed.registry.tables.view_sets import list_instances, list_live_files, list_pieces, merge_window, require_lake_table, version_of
+from lakebed.registry.tables.view_sets import (
+    list_instances,
+    list_live_files,
+    list_partition_summaries,
+    merge_window,
+    require_lake_table,
+    version_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -190,7 +197,7 @@ def read_runs(reader: Reader, name: TableName, *, instance: str | None, window_u
         (one, run)
         for one in instances
         for run in find_runs(
-            list_pieces(reader, table.table_id, instance=one),
+            list_partition_summaries(reader, table.table_id, instance=one),
             window_us=window_us or merge_window(table),
             touching=table.row.kind == "view_set",
         )
@@ -303,7 +310,7 @@ def _left(reason: Reason, files: Sequence[LiveFile]) -> list[Group[LiveFile]]:
 
 
 def _split(run: tuple[PartitionSummary, ...], hot: set[int]) -> Iterator[tuple[bool, tuple[PartitionSummary, ...]]]:
-    """Stretches of pieces that are all hot or all cold: a merge may not reach across a slice that stays."""
+    """Stretches of partitions that are all hot or all cold: a merge may not reach across a slice that stays."""
     start = 0
     for n in range(1, len(run) + 1):
         is_hot = run[start].partition_id in hot

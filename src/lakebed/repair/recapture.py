@@ -25,8 +25,8 @@ Captured = tuple[Registered, CapturedFile | LakebedError | None]  # None: no Par
 
 
 def recapture_files(registry: Registry, storage: Storage, paths: Sequence[str]) -> tuple[int, list[LakebedError]]:
-    """Footers and statistics of registered files; how many were mended, and why the others were not."""
-    mended, refused = 0, []
+    """Footers and statistics of registered files; how many were repaired, and why the others were not."""
+    repaired, refused = 0, []
     for registered, captured in capture_registered(registry, storage, paths):
         if isinstance(captured, LakebedError):
             refused.append(captured)
@@ -36,13 +36,13 @@ def recapture_files(registry: Registry, storage: Storage, paths: Sequence[str]) 
                 forget_statistics(tx, registered)
             else:
                 replace_capture(tx, registered, captured.file)
-        mended += 1
-    return mended, refused
+        repaired += 1
+    return repaired, refused
 
 
 def reread_event_ranges(registry: Registry, storage: Storage, partition_ids: Sequence[int]) -> tuple[int, list[LakebedError]]:
     """Event ranges of partitions from the footers of their live files; JSON tells none."""
-    mended, refused = 0, []
+    repaired, refused = 0, []
     for partition_id in partition_ids:
         try:
             table_id, found = _event_range(registry, storage, partition_id)
@@ -51,8 +51,8 @@ def reread_event_ranges(registry: Registry, storage: Storage, partition_ids: Seq
             continue
         with registry.write([table_id]) as tx:
             set_event_range(tx, partition_id, found)
-        mended += 1
-    return mended, refused
+        repaired += 1
+    return repaired, refused
 
 
 def _event_range(registry: Registry, storage: Storage, partition_id: int) -> tuple[int, tuple[int, int] | None]:

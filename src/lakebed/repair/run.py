@@ -17,7 +17,7 @@ from lakebed.iceberg.repair import Repair, repair_table
 from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.repair.remedies import ICEBERG, Allowed, Left, RepairPlan, RepairStep, Tried, list_tried, plan_repairs
-from lakebed.repair.steps import Mender
+from lakebed.repair.steps import StepRunner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -168,7 +168,7 @@ class _Progress:
 
 def _carry_out(registry: Registry, storage: Storage, table: str | None, looked: _Looked, options: RepairOptions) -> RepairResult:
     actor = find_actor(options.get("actor"))
-    mender = Mender(
+    runner = StepRunner(
         registry=registry,
         storage=storage,
         actor=actor,
@@ -180,28 +180,28 @@ def _carry_out(registry: Registry, storage: Storage, table: str | None, looked: 
     run = OpenRun("repair", actor=actor, plan=told, so_far=progress.totals)
     with keeping_run(registry, run):
         _begin(registry, run)
-        looked = _mend_rounds(mender, table, looked, progress, options)
+        looked = _run_rounds(runner, table, looked, progress, options)
         totals = {**progress.totals(), "left": len(looked.plan.left), "clean": looked.clean}
         _finish(registry, run, "failed" if totals["failed"] else "done", totals)
     return looked.to_result(progress.outcomes, run_id=run.run_id)
 
 
-def _mend_rounds(mender: Mender, table: str | None, looked: _Looked, progress: _Progress, options: RepairOptions) -> _Looked:
+def _run_rounds(runner: StepRunner, table: str | None, looked: _Looked, progress: _Progress, options: RepairOptions) -> _Looked:
     """Until a check finds nothing that was not tried: what one remedy brings to light another may mend."""
     for _ in range(_MAX_ROUNDS):
-        _mend_all(mender, looked.plan, progress)
-        looked = _look(mender.registry, mender.storage, table, options, tried=progress.tried)
+        _run_all(runner, looked.plan, progress)
+        looked = _look(runner.registry, runner.storage, table, options, tried=progress.tried)
         if not looked.plan.steps:
             break
     return looked
 
 
-def _mend_all(mender: Mender, plan: RepairPlan, progress: _Progress) -> None:
+def _run_all(runner: StepRunner, plan: RepairPlan, progress: _Progress) -> None:
     """Steps fail for themselves: what one cannot mend stops no other."""
     for step in plan.steps:
         progress.tried |= list_tried(step)
         try:
-            progress.outcomes.append(_outcome(step, "done", told=mender.mend(step)))
+            progress.outcomes.append(_outcome(step, "done", told=runner.run(step)))
         except LakebedError as exc:
             logger.warning("a step of a repair failed", extra={"action": "repair", "remedy": str(step.remedy), "reason": str(exc)})
             progress.outcomes.append(_outcome(step, "failed", told=str(exc)))

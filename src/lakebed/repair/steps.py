@@ -14,7 +14,7 @@ from lakebed.iceberg.repair import repair_table
 from lakebed.iceberg.upkeep.reachable import find_needed
 from lakebed.registry.repair import rows
 from lakebed.registry.repair.captures import finalize_missing
-from lakebed.registry.repair.journal import disown, drop_purged, forget_journal, lower_horizon, mark_refresh, mend_leases, reindex
+from lakebed.registry.repair.journal import disown, drop_purged, forget_journal, lower_horizon, mark_refresh, reindex, repair_leases
 from lakebed.registry.repair.slots import reallocate_slots
 from lakebed.registry.tables.lake_tables import list_all_tables
 from lakebed.registry.verify import restore_programs
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mender:
+class StepRunner:
     """One repair under way."""
 
     registry: Registry
@@ -40,7 +40,7 @@ class Mender:
     max_partitions: int = 10_000
     orphans_older_than: timedelta = DEFAULT_AGE
 
-    def mend(self, step: RepairStep) -> str:
+    def run(self, step: RepairStep) -> str:
         """What was done, in words; raises what stood in the way."""
         return _STEPS[step.remedy](self, step)
 
@@ -59,109 +59,109 @@ class Mender:
             raise TooManyPartitionsError(step.table or "the lake", found=len(step.partition_ids), allowed=self.max_partitions)
 
 
-def _restore(mender: Mender, _: RepairStep) -> str:
-    return f"made anew: {', '.join(restore_programs(mender.registry)) or 'nothing'}"
+def _restore(runner: StepRunner, _: RepairStep) -> str:
+    return f"made anew: {', '.join(restore_programs(runner.registry)) or 'nothing'}"
 
 
-def _reindex(mender: Mender, _: RepairStep) -> str:
-    reindex(mender.registry)
+def _reindex(runner: StepRunner, _: RepairStep) -> str:
+    reindex(runner.registry)
     return "all indexes were built anew"
 
 
-def _disown(mender: Mender, step: RepairStep) -> str:
-    return _rows(sum(mender.within(partial(disown, registry_table=subject)) for subject in step.subjects))
+def _disown(runner: StepRunner, step: RepairStep) -> str:
+    return _rows(sum(runner.within(partial(disown, registry_table=subject)) for subject in step.subjects))
 
 
-def _drop_statistics(mender: Mender, _: RepairStep) -> str:
-    return _rows(mender.within(rows.drop_statistics_of_nothing))
+def _drop_statistics(runner: StepRunner, _: RepairStep) -> str:
+    return _rows(runner.within(rows.drop_statistics_of_nothing))
 
 
-def _drop_footers(mender: Mender, _: RepairStep) -> str:
-    return _rows(mender.within(rows.drop_footers_of_nothing))
+def _drop_footers(runner: StepRunner, _: RepairStep) -> str:
+    return _rows(runner.within(rows.drop_footers_of_nothing))
 
 
-def _rescope(mender: Mender, step: RepairStep) -> str:
-    return _partitions(_with_ids(mender, step, rows.rescope))
+def _rescope(runner: StepRunner, step: RepairStep) -> str:
+    return _partitions(_with_ids(runner, step, rows.rescope))
 
 
-def _clear(mender: Mender, step: RepairStep) -> str:
-    return _partitions(_with_ids(mender, step, rows.clear_empty))
+def _clear(runner: StepRunner, step: RepairStep) -> str:
+    return _partitions(_with_ids(runner, step, rows.clear_empty))
 
 
-def _recount_partitions(mender: Mender, step: RepairStep) -> str:
-    return _partitions(_with_ids(mender, step, rows.recount_partitions))
+def _recount_partitions(runner: StepRunner, step: RepairStep) -> str:
+    return _partitions(_with_ids(runner, step, rows.recount_partitions))
 
 
-def _with_ids(mender: Mender, step: RepairStep, body: Callable[[Transaction, list[int]], int]) -> int:
-    return mender.registry.transact(lambda tx: body(tx, list(step.partition_ids)), tables=mender.table_ids(step))
+def _with_ids(runner: StepRunner, step: RepairStep, body: Callable[[Transaction, list[int]], int]) -> int:
+    return runner.registry.transact(lambda tx: body(tx, list(step.partition_ids)), tables=runner.table_ids(step))
 
 
-def _recapture(mender: Mender, step: RepairStep) -> str:
-    done, refused = recapture_files(mender.registry, mender.storage, step.subjects)
+def _recapture(runner: StepRunner, step: RepairStep) -> str:
+    done, refused = recapture_files(runner.registry, runner.storage, step.subjects)
     return _report(f"{done} file(s) read again", refused)
 
 
-def _event_range(mender: Mender, step: RepairStep) -> str:
-    done, refused = reread_event_ranges(mender.registry, mender.storage, step.partition_ids)
+def _event_range(runner: StepRunner, step: RepairStep) -> str:
+    done, refused = reread_event_ranges(runner.registry, runner.storage, step.partition_ids)
     return _report(_partitions(done), refused)
 
 
-def _retire(mender: Mender, step: RepairStep, *, reason: str) -> str:
-    mender.require_few(step)
-    done = mender.in_tables(step, partial(rows.retire_partition_ids, ids=step.partition_ids, reason=reason))
+def _retire(runner: StepRunner, step: RepairStep, *, reason: str) -> str:
+    runner.require_few(step)
+    done = runner.in_tables(step, partial(rows.retire_partition_ids, ids=step.partition_ids, reason=reason))
     return f"{len(step.partition_ids)} partition(s) retired with {done} file(s)"
 
 
-def _new_slots(mender: Mender, step: RepairStep) -> str:
-    return f"{mender.in_tables(step, partial(reallocate_slots, most=mender.max_partitions))} partition(s) have new slots"
+def _new_slots(runner: StepRunner, step: RepairStep) -> str:
+    return f"{runner.in_tables(step, partial(reallocate_slots, most=runner.max_partitions))} partition(s) have new slots"
 
 
-def _renumber(mender: Mender, step: RepairStep) -> str:
-    return _files(mender.in_tables(step, lambda tx, table: rows.renumber_retired(tx, table, step.subjects)))
+def _renumber(runner: StepRunner, step: RepairStep) -> str:
+    return _files(runner.in_tables(step, lambda tx, table: rows.renumber_retired(tx, table, step.subjects)))
 
 
-def _regroup(mender: Mender, step: RepairStep) -> str:
-    return _files(mender.in_tables(step, lambda tx, table: rows.regroup(tx, table, step.subjects)))
+def _regroup(runner: StepRunner, step: RepairStep) -> str:
+    return _files(runner.in_tables(step, lambda tx, table: rows.regroup(tx, table, step.subjects)))
 
 
-def _requeue(mender: Mender, step: RepairStep) -> str:
-    return _files(mender.within(lambda tx: rows.requeue_retired(tx, step.subjects)))
+def _requeue(runner: StepRunner, step: RepairStep) -> str:
+    return _files(runner.within(lambda tx: rows.requeue_retired(tx, step.subjects)))
 
 
-def _unqueue(mender: Mender, step: RepairStep) -> str:
-    return _files(mender.within(lambda tx: rows.unqueue_live(tx, step.subjects)))
+def _unqueue(runner: StepRunner, step: RepairStep) -> str:
+    return _files(runner.within(lambda tx: rows.unqueue_live(tx, step.subjects)))
 
 
-def _recount(mender: Mender, step: RepairStep) -> str:
-    return f"{rows.recount_tables(mender.registry, mender.table_ids(step))} table(s) counted again"
+def _recount(runner: StepRunner, step: RepairStep) -> str:
+    return f"{rows.recount_tables(runner.registry, runner.table_ids(step))} table(s) counted again"
 
 
-def _mend_leases(mender: Mender, _: RepairStep) -> str:
-    return _rows(mender.within(mend_leases))
+def _repair_leases(runner: StepRunner, _: RepairStep) -> str:
+    return _rows(runner.within(repair_leases))
 
 
-def _recover(mender: Mender, _: RepairStep) -> str:
-    return f"{len(recover_operations(mender.registry, mender.storage))} operation(s) undone"
+def _recover(runner: StepRunner, _: RepairStep) -> str:
+    return f"{len(recover_operations(runner.registry, runner.storage))} operation(s) undone"
 
 
-def _in_journals(mender: Mender, step: RepairStep, *, body: Callable[[Registry, int], int]) -> str:
-    return _rows(sum(body(mender.registry, table_id) for table_id in mender.table_ids(step)))
+def _in_journals(runner: StepRunner, step: RepairStep, *, body: Callable[[Registry, int], int]) -> str:
+    return _rows(sum(body(runner.registry, table_id) for table_id in runner.table_ids(step)))
 
 
-def _refresh_component(mender: Mender, step: RepairStep) -> str:
+def _refresh_component(runner: StepRunner, step: RepairStep) -> str:
     known = [Component(subject) for subject in step.subjects if subject in set(Component)]
-    done = mender.in_tables(step, lambda tx, table: mark_refresh(tx, table.table_id, known))
+    done = runner.in_tables(step, lambda tx, table: mark_refresh(tx, table.table_id, known))
     return f"{done} component(s) will refresh"
 
 
-def _refresh_iceberg(mender: Mender, step: RepairStep) -> str:
-    live = [row.id for row in list_all_tables(mender.registry) if step.table == f"{row.database}.{row.name}" and row.dropped_at is None]
-    done = [repair_table(mender.registry, mender.storage, table_id, "refresh") for table_id in live]
+def _refresh_iceberg(runner: StepRunner, step: RepairStep) -> str:
+    live = [row.id for row in list_all_tables(runner.registry) if step.table == f"{row.database}.{row.name}" and row.dropped_at is None]
+    done = [repair_table(runner.registry, runner.storage, table_id, "refresh") for table_id in live]
     return "committed anew" if any(done) else "nothing had to be committed"
 
 
-def _finalize(mender: Mender, step: RepairStep) -> str:
-    done = finalize_missing(mender.registry, step.subjects)
+def _finalize(runner: StepRunner, step: RepairStep) -> str:
+    done = finalize_missing(runner.registry, step.subjects)
     if done < len(step.subjects):
         raise FileChangedError(
             step.subjects[0], reason=f"{len(step.subjects) - done} retired file(s) are gone that a kept snapshot or a lease counts on"
@@ -169,21 +169,21 @@ def _finalize(mender: Mender, step: RepairStep) -> str:
     return _files(done)
 
 
-def _give_up_newer(mender: Mender, _: RepairStep) -> str:
-    return f"{give_up_newer_files(mender.registry, mender.storage, actor=mender.actor)} operation(s) given up"
+def _give_up_newer(runner: StepRunner, _: RepairStep) -> str:
+    return f"{give_up_newer_files(runner.registry, runner.storage, actor=runner.actor)} operation(s) given up"
 
 
-def _sweep(mender: Mender, _: RepairStep) -> str:
+def _sweep(runner: StepRunner, _: RepairStep) -> str:
     found = sweep_orphans(
-        mender.registry,
-        mender.storage,
-        find_needed=partial(find_needed, mender.registry, mender.storage),
-        older_than=mender.orphans_older_than,
+        runner.registry,
+        runner.storage,
+        find_needed=partial(find_needed, runner.registry, runner.storage),
+        older_than=runner.orphans_older_than,
         dry_run=False,
-        actor=mender.actor,
+        actor=runner.actor,
     )
     skipped = "".join(f"; {table.table} is skipped: {table.reason}" for table in found.skipped)
-    return f"{len(found.orphans)} file(s) queued; younger ones wait until they are {mender.orphans_older_than} old{skipped}"
+    return f"{len(found.orphans)} file(s) queued; younger ones wait until they are {runner.orphans_older_than} old{skipped}"
 
 
 def _rows(count: int) -> str:
@@ -206,7 +206,7 @@ def _report(done: str, refused: list[LakebedError]) -> str:
     return done
 
 
-_STEPS: dict[Remedy, Callable[[Mender, RepairStep], str]] = {
+_STEPS: dict[Remedy, Callable[[StepRunner, RepairStep], str]] = {
     Remedy.RESTORE_GUARDS: _restore,
     Remedy.REINDEX: _reindex,
     Remedy.DISOWN: _disown,
@@ -226,7 +226,7 @@ _STEPS: dict[Remedy, Callable[[Mender, RepairStep], str]] = {
     Remedy.REQUEUE: _requeue,
     Remedy.UNQUEUE: _unqueue,
     Remedy.RECOUNT: _recount,
-    Remedy.MEND_LEASES: _mend_leases,
+    Remedy.MEND_LEASES: _repair_leases,
     Remedy.RECOVER: _recover,
     Remedy.LOWER_HORIZON: partial(_in_journals, body=lower_horizon),
     Remedy.DROP_PURGED: partial(_in_journals, body=drop_purged),

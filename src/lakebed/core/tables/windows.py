@@ -129,7 +129,7 @@ def tiles(partitions: Sequence[PartitionSummary], whole: TimeRange) -> bool:
 
 
 def covers(partitions: Iterable[PartitionSummary], wanted: Iterable[PartitionSummary]) -> bool:
-    """Whether every instant of `wanted` lies in some piece; both ordered by their begin."""
+    """Whether every instant of `wanted` lies in some partition; both ordered by their begin."""
     joined = join_touching(partitions)
     return all(any(j.contains(partition.insert_range) for j in joined) for partition in wanted)
 
@@ -149,7 +149,7 @@ def span(partitions: Sequence[PartitionSummary]) -> TimeRange:
 
 
 def widen(window: TimeRange, partitions: Iterable[PartitionSummary]) -> TimeRange:
-    """The smallest range around `window` whose edges no piece straddles."""
+    """The smallest range around `window` whose edges no partition straddles."""
     begin, end = window.begin, window.end
     for joined in sorted(join_overlapping(partitions)):
         if joined.begin < end and begin < joined.end:
@@ -181,17 +181,17 @@ def join_ranges(ranges: Iterable[TimeRange], *, apart: Iterable[TimeRange]) -> l
     return joined
 
 
-def is_unchanged(window: TimeRange, *, then: Sequence[PartitionSummary], now: Sequence[PartitionSummary], around: TimeRange) -> bool:
+def is_unchanged(window: TimeRange, *, then: Sequence[PartitionSummary], now: Sequence[PartitionSummary], guard_window: TimeRange) -> bool:
     """Whether the content of `window` is what it was, whatever was merged meanwhile, even across its edges.
 
-    `then` and `now` are all pieces that touch `around`: what reaches beyond it cannot be compared, and counts as changed.
+    `then` and `now` are all partitions that touch `guard_window`: what reaches beyond it cannot be compared, and counts as changed.
     """
     whole = widen(window, [*then, *now])
-    return around.contains(whole) and _sum_inside(whole, then) == _sum_inside(whole, now)
+    return guard_window.contains(whole) and _sum_inside(whole, then) == _sum_inside(whole, now)
 
 
 def find_runs(partitions: Sequence[PartitionSummary], *, window_us: int, touching: bool) -> list[tuple[PartitionSummary, ...]]:
-    """Longest runs of adjacent pieces of one schema inside one merge window; some are of one piece alone.
+    """Longest runs of adjacent partitions of one schema inside one merge window; some are of one partition alone.
 
     `touching`: view slices are adjacent only when no unprocessed gap lies between them. Slots of a plain
     table are adjacent when no other partition does.
@@ -221,7 +221,7 @@ def _sum_inside(window: TimeRange, partitions: Iterable[PartitionSummary]) -> st
 
 
 def _edges(slice_us: int, partitions: Sequence[PartitionSummary]) -> list[int]:
-    """Every aligned edge of the extent that no piece straddles."""
+    """Every aligned edge of the extent that no partition straddles."""
     if not partitions:
         return []
     first = min(p.begin for p in partitions) // slice_us
@@ -237,7 +237,7 @@ def _edges(slice_us: int, partitions: Sequence[PartitionSummary]) -> list[int]:
 
 
 def _deal(edges: Sequence[int], partitions: Sequence[PartitionSummary]) -> list[list[PartitionSummary]]:
-    """The pieces of each window between two edges; none straddles one."""
+    """The partitions of each window between two edges; none straddles one."""
     dealt: list[list[PartitionSummary]] = [[] for _ in edges[1:]]
     n = 0
     for partition in sorted(partitions, key=lambda p: p.begin):

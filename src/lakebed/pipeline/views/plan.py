@@ -18,7 +18,7 @@ from lakebed.registry.tables.view_sets import (
     hash_lookups,
     list_instances,
     list_live_files,
-    list_pieces,
+    list_partition_summaries,
     merge_window,
     read_newest,
     require_lake_table,
@@ -199,8 +199,8 @@ class _Planner:
     def _windows(self, instance: str) -> Iterator[tuple[Window, Window]]:
         """Every window with the wider one around it: a merge of the source stays inside that."""
         slice_us = self._view.definition.slice_us
-        source = list_pieces(self._reader, self._source.table_id, instance=instance)
-        view = list_pieces(self._reader, self._view.table.table_id, instance=instance, hashes=[self._view.table.schema_hash])
+        source = list_partition_summaries(self._reader, self._source.table_id, instance=instance)
+        view = list_partition_summaries(self._reader, self._view.table.table_id, instance=instance, hashes=[self._view.table.schema_hash])
         arounds = iter(list_windows(max(slice_us, merge_window(self._source)), source=source, view=view))
         around = next(arounds, None)
         for window in list_windows(slice_us, source=source, view=view):

@@ -71,7 +71,7 @@ def lower_horizon(registry: Registry, table_id: int) -> int:
         return tx.run(_HORIZON, {"table_id": table_id})
 
 
-def mend_leases(tx: Transaction) -> int:
+def repair_leases(tx: Transaction) -> int:
     """A lease on an impossible number protects everything until it ends; numbers that no lease holds go."""
     return tx.run(_LEASE_NUMBERS) + tx.run(_LEASES_OF_NOBODY)
 

@@ -134,7 +134,7 @@ class Groups:
     is_parquet: bool
     is_visible: bool
 
-    def mended(self, *, last: int, following: int) -> tuple[int | None, int | None]:
+    def repaired(self, *, last: int, following: int) -> tuple[int | None, int | None]:
         """Those of a file that Iceberg holds exactly as long as readers see it; `following` is the group that is allocated next."""
         known = self.added is not None and 1 <= self.added <= last and self.is_parquet
         if not known:
@@ -151,7 +151,7 @@ def regroup(tx: Transaction, table: LockedTable, paths: Sequence[str]) -> int:
     changed = 0
     for file_id, added, removed, file_type, shown in tx.query(_REGROUP, {"table_id": table.table_id, "paths": list(paths)}):
         found = Groups(added=added, removed=removed, is_parquet=file_type == "parquet", is_visible=bool(shown))
-        wanted = found.mended(last=last, following=last + 1)
+        wanted = found.repaired(last=last, following=last + 1)
         if wanted != (added, removed):
             changed += tx.run(_SET_GROUPS, {"id": file_id, "added": wanted[0], "removed": wanted[1], "now": now})
             if (wanted[1] or 0) > table.last_group:

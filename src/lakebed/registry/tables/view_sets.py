@@ -126,7 +126,7 @@ def list_visible_hashes(reader: Queryable, table_id: int) -> list[str]:
     return [v.schema_hash for v in list_versions(reader, table_id) if v.standing in VISIBLE]
 
 
-def list_pieces(
+def list_partition_summaries(
     reader: Queryable, table_id: int, *, instance: str, hashes: Sequence[str] | None = None, within: TimeRange = ALWAYS
 ) -> list[PartitionSummary]:
     """Partitions that touch the range, in its order; the visible ones unless hashes are given."""
@@ -173,16 +173,18 @@ def hash_lookups(reader: Queryable, definition: Definition) -> str | None:
     return fingerprints.add(found)
 
 
-def guard_source(wanted: Slice, *, source: LakeTable, then: Sequence[PartitionSummary], around: TimeRange) -> Callable[[Transaction], None]:
-    """Refuses to publish a slice whose source rows changed since `then`, the pieces that touched `around`.
+def guard_source(
+    wanted: Slice, *, source: LakeTable, then: Sequence[PartitionSummary], guard_window: TimeRange
+) -> Callable[[Transaction], None]:
+    """Refuses to publish a slice whose source rows changed since `then`, the partitions that touched `guard_window`.
 
-    A merge of the source does not matter, even across the window's edge, as long as it stays inside `around`.
+    A merge of the source does not matter, even across the window's edge, as long as it stays inside `guard_window`.
     """
 
     def guard(tx: Transaction) -> None:
         table_id = tx.require(source.name).table_id
-        now = list_pieces(tx, table_id, instance=wanted.instance, within=around)
-        if not is_unchanged(wanted.insert_range, then=then, now=now, around=around):
+        now = list_partition_summaries(tx, table_id, instance=wanted.instance, within=guard_window)
+        if not is_unchanged(wanted.insert_range, then=then, now=now, guard_window=guard_window):
             raise SourceChangedError(str(wanted), source=str(source.name))
 
     return guard
@@ -207,8 +209,8 @@ def promote_when_covered(tx: Transaction, name: TableName) -> bool:
         return False
     serving = require_lake_table(tx, name)
     for instance in list_instances(tx, serving.table_id):
-        have = list_pieces(tx, serving.table_id, instance=instance, hashes=[staged.table.schema_hash])
-        if not covers(have, list_pieces(tx, serving.table_id, instance=instance)):
+        have = list_partition_summaries(tx, serving.table_id, instance=instance, hashes=[staged.table.schema_hash])
+        if not covers(have, list_partition_summaries(tx, serving.table_id, instance=instance)):
             return False
     promote_version(tx, name, staged.table.schema_hash)
     return True
