@@ -17,7 +17,7 @@ from lakebed.registry.files.footers import FooterIndex, load_partition_metadata
 from lakebed.registry.key_values import read_facts
 from lakebed.registry.queries.time_travel import plan_at
 from lakebed.registry.registry import Registry
-from lakebed.registry.snapshots.waiting import RegistryCommits, take_snapshot, wait_until_published
+from lakebed.registry.snapshots.waiting import Commits, take_snapshot, wait_until_published
 from lakebed.registry.tables import lake_tables, names
 from lakebed.service.embedded import Embedded
 from lakebed.settings import ConnectOptions, Settings, SparkWishes, load_settings, restore_password
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from lakebed.pipeline.write.grouped import GroupedWriter
     from lakebed.pipeline.write.insert import Mode
     from lakebed.registry.queries import plans
-    from lakebed.registry.snapshots.waiting import Commits
     from lakebed.registry.tables.lake_tables import TableOptions
     from lakebed.registry.tables.view_sets import ViewSet
     from lakebed.service.service import Service, ServiceOptions, Upkeep
@@ -319,8 +318,8 @@ class Lake:
     def commits(self) -> Commits:
         """How writers of this lake wait for Iceberg."""
         if self.settings.service == "auto":
-            return self._embedded
-        return RegistryCommits(self.registry, timeout_s=self.settings.commit_timeout_s)
+            return self._embedded.commits
+        return Commits(self.registry, timeout_s=self.settings.commit_timeout_s)
 
     def service(self, **options: Unpack[ServiceOptions]) -> AbstractContextManager[Service]:
         """Astha, all components, maintenance and their work in this process, until the block ends."""

@@ -15,7 +15,7 @@ from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, ChangeKind, Component, 
 from lakebed.core.rows import TableFiles, Tables
 from lakebed.registry.journal.changes import last_journal_number, read_changes
 from lakebed.registry.journal.leases import acquire_lease
-from lakebed.registry.snapshots.waiting import RegistryCommits, wait_for_group
+from lakebed.registry.snapshots.waiting import Commits, wait_for_group
 from lakebed.registry.tables.groups import set_committed_group
 from serving import wait_until
 
@@ -96,7 +96,7 @@ def test_a_process_without_components_is_told_that_nobody_publishes(registry: Re
 
 def test_files_that_wait_while_a_commit_is_under_way_share_one_group(registry: Registry, table: LakeTable) -> None:
     """Group 1 waits for its commit; what comes meanwhile is sealed together when that commit has ended, by whoever looks first."""
-    commits = RegistryCommits(registry, timeout_s=0)
+    commits = Commits(registry, timeout_s=0)
     later = [publish(registry, table, fake_file(number)).file_ids for number in (2, 3, 4)]
 
     for file_ids in later:
@@ -118,7 +118,7 @@ def test_a_file_that_comes_while_nothing_is_under_way_is_sealed_at_once(registry
     done = publish(registry, table, fake_file(2))
 
     with pytest.raises(CommitTimeoutError):
-        RegistryCommits(registry, timeout_s=0).wait(table.table_id, done.file_ids)
+        Commits(registry, timeout_s=0).wait(table.table_id, done.file_ids)
 
     assert groups_of(registry) == [1, 2]
 
@@ -130,7 +130,7 @@ def test_what_a_wait_writes_to_the_registry_is_an_event_for_those_who_carry_it_o
         before = last_journal_number(reader, table.table_id)
 
     with pytest.raises(CommitTimeoutError):
-        RegistryCommits(registry, timeout_s=0).wait(table.table_id, done.file_ids)
+        Commits(registry, timeout_s=0).wait(table.table_id, done.file_ids)
 
     events = read_changes(registry, table.table_id, after=before)
     sealed = [event.data.added_group for event in events if isinstance(event.data, TableFiles) and event.operation is ChangeKind.UPDATE]

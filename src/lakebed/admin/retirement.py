@@ -34,6 +34,7 @@ from lakebed.registry.partitions.retire_many import (
     retire_in_batches,
 )
 from lakebed.registry.queries.listing import PartitionFilter, find_existing_range, find_partitions, list_incompatible
+from lakebed.registry.tables.expired import EXPIRED
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.registry.tables.names import resolve_name
 
@@ -243,7 +244,7 @@ def retire_expired_partitions(
     rows = sorted(find_partitions(registry, PartitionFilter(table_id=table_id, expired_before=cutoff)), key=lambda row: row.table_id)
     plan = {"view_set_name": table, "cutoff": cutoff}
     task = _Task(
-        job="retire_expired_partitions", what=f"{table or 'the lake'} before {show(cutoff)}", plan=plan, table_id=table_id, reason="expired"
+        job="retire_expired_partitions", what=f"{table or 'the lake'} before {show(cutoff)}", plan=plan, table_id=table_id, reason=EXPIRED
     )
     return _carry_out(registry, rows, task, options)
 

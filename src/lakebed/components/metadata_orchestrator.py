@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
@@ -11,8 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 from lakebed.core.events import COMPONENT_SUBSCRIPTIONS, Component
 from lakebed.core.rows import TableMetadata, Tables
 from lakebed.registry.journal.changes import last_journal_number
-from lakebed.registry.snapshots.foreign import require_not_stopped
-from lakebed.registry.snapshots.waiting import find_committed, timed_out
+from lakebed.registry.snapshots.waiting import find_committed, poll_group
 from lakebed.registry.tables.lake_tables import find_row
 
 if TYPE_CHECKING:
@@ -76,20 +74,20 @@ class MetadataOrchestrator:
                 self._waiting -= 1
 
     def _wait_for_group(self, table_id: int, group: int, *, timeout_s: float) -> int | None:
-        deadline = time.monotonic() + timeout_s
-        while True:
-            known = self._rows.get(table_id)
-            if known is not None and known.committed_group >= group:
-                return known.current_snapshot_id
-            committed, snapshot_id = find_committed(self._registry, table_id)
-            if committed >= group:
-                return snapshot_id
-            require_not_stopped(self._registry, table_id)
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise timed_out(self._registry, table_id, group, timeout_s=timeout_s)
+        seen: Tables | None = None
+
+        def find() -> tuple[int, int | None]:
+            nonlocal seen
+            seen = self._rows.get(table_id)
+            if seen is not None and seen.committed_group >= group:
+                return seen.committed_group, seen.current_snapshot_id
+            return find_committed(self._registry, table_id)
+
+        def pause(left_s: float) -> None:
             with self._changed:
-                self._changed.wait_for(partial(self._is_decided, table_id, group, known), timeout=min(left, _LOOK_S))
+                self._changed.wait_for(partial(self._is_decided, table_id, group, seen), timeout=min(left_s, _LOOK_S))
+
+        return poll_group(self._registry, table_id, group, timeout_s=timeout_s, find=find, pause=pause)
 
     def _is_decided(self, table_id: int, group: int, before: Tables | None) -> bool:
         """Committed, or the table's state has changed: it may be stopped now."""

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from lakebed.core.errors import InvalidValueError
 from lakebed.pipeline.spark.lease import ReaderLease
-from lakebed.registry.snapshots.waiting import RegistryCommits
+from lakebed.registry.snapshots.waiting import Commits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebed.pipeline.spark.session import SparkSource
     from lakebed.registry.registry import Registry
-    from lakebed.registry.snapshots.waiting import Commits
     from lakebed.storage.protocol import Storage
 
 MetadataMode = Literal["async", "sync"]
@@ -46,7 +45,7 @@ class Context:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lease", ReaderLease(self.registry))
-        object.__setattr__(self, "commits", self.given_commits or RegistryCommits(self.registry))
+        object.__setattr__(self, "commits", self.given_commits or Commits(self.registry))
 
     @property
     def spark(self) -> SparkSession:

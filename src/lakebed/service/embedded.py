@@ -9,14 +9,13 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
-from lakebed.registry.snapshots.waiting import outlast, wait_for_files, wait_for_group
+from lakebed.registry.snapshots.waiting import Commits, wait_for_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakebed.compaction import Engines
     from lakebed.registry.registry import Registry
-    from lakebed.registry.snapshots.waiting import Committed
     from lakebed.service.service import Service, ServiceOptions, Upkeep
     from lakebed.storage.protocol import Storage
 
@@ -29,11 +28,12 @@ _LONGEST_PAUSE_S = 60.0  # between two starts that failed
 class Embedded:
     """The publishing path of a process that opened a lake: started by its first commit, so that mere readers pay nothing.
 
-    To the registry it is a listener (`on_commit`), to writers the way to Iceberg.
+    To the registry it is a listener (`on_commit`), to writers the way to Iceberg (`commits`).
     """
 
     def __init__(self, registry: Registry, storage: Storage, *, timeout_s: float) -> None:
-        self._registry, self._storage, self._timeout_s = registry, storage, timeout_s
+        self._registry, self._storage = registry, storage
+        self.commits = Commits(registry, timeout_s=timeout_s, wait_for_group=self._wait_for_group)
         self._guard = threading.Lock()
         self._starter: threading.Thread | None = None
         self._service: Service | None = None
@@ -83,20 +83,11 @@ class Embedded:
             starter.join()
         return self._service
 
-    def wait(self, table_id: int, file_ids: range, *, timeout_s: float | None = None) -> Committed | None:
-        return wait_for_files(self._registry, self, table_id, file_ids, timeout_s=self._limit(timeout_s))
-
-    def wait_for_group(self, table_id: int, group: int, *, timeout_s: float | None = None) -> int | None:
-        def wait(left_s: float) -> int | None:
-            service = self.require_service()
-            if service is None:
-                return wait_for_group(self._registry, table_id, group, timeout_s=left_s)
-            return service.wait_for_group(table_id, group, timeout_s=left_s)
-
-        return outlast(wait, table_id, timeout_s=self._limit(timeout_s))
-
-    def _limit(self, timeout_s: float | None) -> float:
-        return self._timeout_s if timeout_s is None else timeout_s
+    def _wait_for_group(self, table_id: int, group: int, left_s: float) -> int | None:
+        service = self.require_service()
+        if service is None:
+            return wait_for_group(self._registry, table_id, group, timeout_s=left_s)
+        return service.wait_for_group(table_id, group, timeout_s=left_s)
 
     def close(self) -> None:
         """Let what is committed reach Iceberg, for a few seconds at most; the journal keeps the rest for the next process."""

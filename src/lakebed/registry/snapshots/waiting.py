@@ -6,7 +6,8 @@ import logging
 import time
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from lakebed.core.errors import CommitTimeoutError, RegistryLockedError, RegistryUnavailableError, StorageFullError, TableNotFoundError
 from lakebed.registry.journal.notifications import SWEEP_S, open_hints
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from lakebed.registry.backends.protocol import Queryable
     from lakebed.registry.journal.notifications import Hints
     from lakebed.registry.registry import Registry
+
+    WaitForGroup = Callable[[int, int, float], int | None]  # of a table, no longer than the seconds given
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -45,16 +48,35 @@ def find_committed(reader: Queryable, table_id: int) -> tuple[int, int | None]:
 
 def wait_for_group(registry: Registry, table_id: int, group: int, *, timeout_s: float) -> int | None:
     """The snapshot that holds `group` or a later one; a typed timeout names who publishes. A table that is stopped raises why, at once."""
-    deadline = time.monotonic() + timeout_s
+    find = partial(find_committed, registry, table_id)
     with closing(open_hints(registry)) as hints:
-        while True:
-            committed, snapshot_id = find_committed(registry, table_id)
-            if committed >= group:
-                return snapshot_id
-            require_not_stopped(registry, table_id)
-            if deadline <= time.monotonic():
-                raise timed_out(registry, table_id, group, timeout_s=timeout_s)
-            await_change(hints, table_id, until=min(deadline, time.monotonic() + SWEEP_S))
+
+        def pause(left_s: float) -> None:
+            await_change(hints, table_id, until=time.monotonic() + min(left_s, SWEEP_S))
+
+        return poll_group(registry, table_id, group, timeout_s=timeout_s, find=find, pause=pause)
+
+
+def poll_group(
+    registry: Registry,
+    table_id: int,
+    group: int,
+    *,
+    timeout_s: float,
+    find: Callable[[], tuple[int, int | None]],
+    pause: Callable[[float], object],
+) -> int | None:
+    """`find` answers as `find_committed` does; `pause` gets the seconds that are left, and returns when it may be worth asking again."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        committed, snapshot_id = find()
+        if committed >= group:
+            return snapshot_id
+        require_not_stopped(registry, table_id)
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise timed_out(registry, table_id, group, timeout_s=timeout_s)
+        pause(left)
 
 
 def await_change(hints: Hints, table_id: int, *, until: float) -> None:
@@ -92,14 +114,27 @@ class Committed:
     snapshot_id: int | None
 
 
-class Commits(Protocol):
-    """How a writer waits for Iceberg after it has written."""
+class Commits:
+    """How a writer waits for Iceberg after it has written, whoever publishes: by the registry, unless `wait_for_group` knows better."""
+
+    def __init__(self, registry: Registry, *, timeout_s: float = 60.0, wait_for_group: WaitForGroup | None = None) -> None:
+        self._registry, self._timeout_s = registry, timeout_s
+        self._wait_for_group = wait_for_group or partial(_wait_by_registry, registry)
 
     def wait(self, table_id: int, file_ids: range, *, timeout_s: float | None = None) -> Committed | None:
         """Until the files are in a snapshot; None when they never enter one as they are (no file, JSON)."""
+        return wait_for_files(self._registry, self, table_id, file_ids, timeout_s=self._limit(timeout_s))
 
     def wait_for_group(self, table_id: int, group: int, *, timeout_s: float | None = None) -> int | None:
         """Until Iceberg has reached the group; the snapshot that is current then."""
+        return outlast(partial(self._wait_for_group, table_id, group), table_id, timeout_s=self._limit(timeout_s))
+
+    def _limit(self, timeout_s: float | None) -> float:
+        return self._timeout_s if timeout_s is None else timeout_s
+
+
+def _wait_by_registry(registry: Registry, table_id: int, group: int, left_s: float) -> int | None:
+    return wait_for_group(registry, table_id, group, timeout_s=left_s)
 
 
 def take_snapshot(registry: Registry, commits: Commits, name: TableName, *, trigger: Trigger, timeout_s: float | None = None) -> int | None:
@@ -108,24 +143,6 @@ def take_snapshot(registry: Registry, commits: Commits, name: TableName, *, trig
     seal_table(registry, table_id, trigger=trigger)
     group = require_table(registry, name).row.last_group
     return commits.wait_for_group(table_id, group, timeout_s=timeout_s) if group else None
-
-
-class RegistryCommits:
-    """Asks the registry: works in any process, whoever publishes."""
-
-    def __init__(self, registry: Registry, *, timeout_s: float = 60.0) -> None:
-        self._registry, self._timeout_s = registry, timeout_s
-
-    def wait(self, table_id: int, file_ids: range, *, timeout_s: float | None = None) -> Committed | None:
-        return wait_for_files(self._registry, self, table_id, file_ids, timeout_s=self._limit(timeout_s))
-
-    def wait_for_group(self, table_id: int, group: int, *, timeout_s: float | None = None) -> int | None:
-        return outlast(
-            lambda left: wait_for_group(self._registry, table_id, group, timeout_s=left), table_id, timeout_s=self._limit(timeout_s)
-        )
-
-    def _limit(self, timeout_s: float | None) -> float:
-        return self._timeout_s if timeout_s is None else timeout_s
 
 
 def wait_for_files(registry: Registry, commits: Commits, table_id: int, file_ids: range, *, timeout_s: float) -> Committed | None:
