@@ -40,6 +40,7 @@ from lakebed.registry.tables.lake_tables import LakeTable
 from lakebed.registry.transaction import Transaction
 from lakebed.staging.write import new_op_id
 from lakebed.testing import Follower
+from planning import plan_files
 
 Registry = Lake
 TABLE = "bench.events"
@@ -158,15 +159,15 @@ def plan_point(registry: Registry, key: int) -> list[str]:
     """Paths of the files that may hold `id = key`."""
     exact = bounds.encode(LONG, key)
     wanted_id = plans.ColumnRange(field_id=1, lower=exact, upper=exact, lower_coordinate=float(key), upper_coordinate=float(key))
-    return plans.plan_files(registry.registry, NAME, ranges=[wanted_id]).paths
+    return plan_files(registry.registry, NAME, ranges=[wanted_id]).paths
 
 
 def plan_partition(registry: Registry, part: int) -> list[str]:
-    return plans.plan_files(registry.registry, NAME, partition_paths=[f"part={part}"]).paths
+    return plan_files(registry.registry, NAME, partition_paths=[f"part={part}"]).paths
 
 
 def plan_all(registry: Registry) -> list[str]:
-    return plans.plan_files(registry.registry, NAME).paths
+    return plan_files(registry.registry, NAME).paths
 
 
 def retire_half(registry: Registry) -> int:

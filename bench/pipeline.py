@@ -28,9 +28,10 @@ from pyspark.sql import DataFrame
 import postgres
 from lakebed.core.names import TableName
 from lakebed.lake import Lake, connect
-from lakebed.registry.queries.plans import ColumnRange, plan_files
+from lakebed.registry.queries.plans import ColumnRange
 from lakebed.storage.local import LocalStorage
 from machine import read_facts
+from planning import plan_files
 
 SPARK = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "4g", "spark.log.level": "ERROR"}
 RESULTS = Path(__file__).parent / "results"

@@ -34,12 +34,13 @@ from lakebed.core.times import TimeRange
 from lakebed.registry.files.operations import Operation
 from lakebed.registry.open import open_registry
 from lakebed.registry.partitions.publish import Published, publish_partition
-from lakebed.registry.queries.plans import AtGroup, ColumnRange, plan_files
+from lakebed.registry.queries.plans import AtGroup, ColumnRange
 from lakebed.registry.registry import Registry
 from lakebed.registry.snapshots.history import sum_at_group
 from lakebed.registry.tables.groups import plan_step, seal_table
 from lakebed.registry.tables.lake_tables import TableSpec, create_table
 from lakebed.testing import multiply_file
+from planning import plan_files
 
 RESULTS = Path(__file__).parent / "results"
 SIZES = (10_000, 100_000)

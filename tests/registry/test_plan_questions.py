@@ -20,8 +20,8 @@ from lakebed.registry.queries.plans import (
     find_number_at,
     list_json,
     list_partition_paths,
-    plan_files,
 )
+from planning import plan_files
 from retiring import retire_by_ids
 
 if TYPE_CHECKING:

@@ -36,8 +36,9 @@ from lakebed.core.schema.types import Field, Primitive
 from lakebed.registry.files.deletion_queue import claim_expired, finalize_deleted
 from lakebed.registry.journal.changes import last_journal_numbers
 from lakebed.registry.partitions.publish import publish_partition
-from lakebed.registry.queries.plans import ColumnRange, find_number_at, plan_files, read_plan
+from lakebed.registry.queries.plans import ColumnRange, find_number_at, read_plan
 from lakebed.registry.tables.lake_tables import TableSpec, create_table
+from planning import plan_files
 from retiring import retire_by_ids
 
 if TYPE_CHECKING:

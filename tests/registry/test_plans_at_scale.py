@@ -26,12 +26,13 @@ from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.partitions.replace import _SEEN, list_visible_partitions
 from lakebed.registry.queries import metrics, small_files
 from lakebed.registry.queries.listing import list_partitions, list_view_sets
-from lakebed.registry.queries.plans import AtGroup, ColumnRange, find_number_at, list_partition_paths, plan_files
+from lakebed.registry.queries.plans import AtGroup, ColumnRange, find_number_at, list_partition_paths
 from lakebed.registry.snapshots import waiting
 from lakebed.registry.snapshots.history import sum_at_group
 from lakebed.registry.tables import groups
 from lakebed.registry.tables.expired import _STAYING
 from lakebed.testing import FILES_PER_GROUP, multiply_file
+from planning import plan_files
 from retiring import retire_by_ids
 
 if TYPE_CHECKING:

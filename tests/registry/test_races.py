@@ -37,11 +37,11 @@ from lakebed.registry.connect import open_backend
 from lakebed.registry.journal.changes import last_journal_numbers
 from lakebed.registry.open import open_registry
 from lakebed.registry.partitions.publish import update_table_files as publish_within
-from lakebed.registry.queries.plans import plan_files
 from lakebed.registry.registry import Registry
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.registry.tables.versions import set_properties
 from lakebed.testing import Follower, SteppedBackend, Steps
+from planning import plan_files
 from retiring import retire_by_ids
 
 if TYPE_CHECKING:

@@ -14,11 +14,12 @@ from lakebed.core.schema.types import Field, Primitive
 from lakebed.core.times import from_micros
 from lakebed.registry.migrate import _engine
 from lakebed.registry.migrations.serving_backfill import backfill_serving
-from lakebed.registry.queries.plans import find_number_at, plan_files
+from lakebed.registry.queries.plans import find_number_at
 from lakebed.registry.queries.time_travel import go_back
 from lakebed.registry.tables.lake_tables import LakeTable, require_table
 from lakebed.registry.tables.serving import find_version_at, find_version_of
 from lakebed.registry.tables.versions import evolve_schema, list_versions
+from planning import plan_files
 from retiring import retire_by_ids
 
 if TYPE_CHECKING:

@@ -27,8 +27,9 @@ from lakebed.registry.connect import parse_url
 from lakebed.registry.files.deletion_queue import claim_expired, finalize_deleted
 from lakebed.registry.journal.changes import purge_journal
 from lakebed.registry.open import open_registry
-from lakebed.registry.queries.plans import plan_files, read_plan
+from lakebed.registry.queries.plans import read_plan
 from lakebed.registry.tables.lake_tables import require_table
+from planning import plan_files
 from retiring import retire_by_ids
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from lakebed.core.schema.types import Field, Primitive
 from lakebed.parquet.schema.arrow import to_arrow
 from lakebed.pipeline.read.combine import combine_partials
 from lakebed.pipeline.rows.scan import frame_of
-from lakebed.registry.queries.plans import plan_files
 from lakebed.registry.tables.lake_tables import TableSpec, create_table, require_table
+from planning import plan_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from lakebed.core.names import TableName
     from lakebed.registry.backends.protocol import Queryable
-    from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Reader
 
 _HEAD = """SELECT t.id, s.last_seq, s.horizon_seq FROM tables t JOIN table_seq s ON s.table_id = t.id
@@ -106,21 +105,6 @@ class FileCount:
     size_bytes: int
 
 
-def plan_files(
-    registry: Registry,
-    name: TableName,
-    *,
-    ranges: Sequence[ColumnRange] = (),
-    nulls: Sequence[NullTest] = (),
-    partition_paths: Sequence[str] | None = None,
-    instance: str | None = None,
-    as_of: AsOf | None = None,
-) -> Plan:
-    """The visible files that may hold wanted rows. Pruning never drops one that does."""
-    with registry.read() as reader:
-        return read_plan(reader, name, ranges=ranges, nulls=nulls, partition_paths=partition_paths, instance=instance, as_of=as_of)
-
-
 def read_plan(
     reader: Reader,
     name: TableName,
@@ -131,7 +115,7 @@ def read_plan(
     instance: str | None = None,
     as_of: AsOf | None = None,
 ) -> Plan:
-    """`plan_files` inside a snapshot that the caller holds, so that a join sees all its tables at one instant."""
+    """The visible files that may hold wanted rows; pruning never drops one that does. The snapshot is the caller's: a join sees one instant."""
     asked = _Question(ranges=ranges, nulls=nulls, partition_paths=partition_paths, instance=instance, as_of=as_of)
     head = _read_head(reader, name, asked)
     text = _select(reader, head, asked, _PATHS[reader.dialect])[0]

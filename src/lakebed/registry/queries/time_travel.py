@@ -67,7 +67,7 @@ def go_back(reader: Reader, table: LakeTable, as_of: int | Time | None) -> Momen
 
 
 def plan_at(registry: Registry, name: TableName, *, ranges: Sequence[ColumnRange], as_of: int | Time | None) -> Plan:
-    """`plan_files` of an earlier state, named as for `go_back`."""
+    """`read_plan` of an earlier state, named as for `go_back`."""
     with registry.read() as reader:
         if as_of is None:
             return read_plan(reader, name, ranges=ranges)
