@@ -254,9 +254,8 @@ class Astha:
 
     def _drop_connections(self) -> None:
         """After a problem the pooled ones may all be cut: each would fail once more, and cost an incarnation."""
-        if self._problem and self._registry.dialect == "postgresql":
-            for connection in self._registry.take_idle():
-                connection.close()
+        if self._problem:
+            self._registry.drop_idle()
 
     def _attend(self, incarnation: Incarnation) -> str:
         while not self._stop.is_set():

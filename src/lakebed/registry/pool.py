@@ -76,7 +76,7 @@ class ConnectionPool:
             idle, self._idle = self._idle, []
         return idle
 
-    def drop_idle(self, cause: BaseException) -> None:
+    def drop_idle(self, cause: BaseException | None = None) -> None:
         """What cut one connection to a server has probably cut the idle ones too; on SQLite they share what was opened read-only."""
         if self._backend.is_server or isinstance(cause, RegistryReadOnlyError):
             for connection in self.take_idle():

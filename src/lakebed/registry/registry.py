@@ -210,6 +210,10 @@ class Registry:
         """Hand over the connections nobody uses, to be closed."""
         return self._pool.take_idle()
 
+    def drop_idle(self) -> None:
+        """Close the connections nobody uses, where a network may have cut them."""
+        self._pool.drop_idle()
+
     def require_open(self) -> None:
         self._pool.require_open()
 
