@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from builders import HOUR, SCHEMA, START, fake_file, grow_schema, insert_hours, make_view, micros_of, promote, stage, within
 from history_checks import compare
-from history_model import NAMES, READABLE, File, FileShape, Partition, Queued, Refusal, Scope, Table
+from history_model import NAMES, VISIBLE, File, FileShape, Partition, Queued, Refusal, Scope, Table
 from lakebed.core.errors import (
     AmbiguousPartitionError,
     FileConflictError,
@@ -64,18 +64,18 @@ class History:
             return
         spec = TableSpec(name=name, schema=SCHEMA, event_time="ts", index=("id",))
         made = make_view(self.registry, name) if is_view else create_table(self.registry, spec)
-        self.tables.append(Table(name=name, table_id=made.table_id, is_view=is_view, standings={made.schema_hash: "serving"}))
+        self.tables.append(Table(name=name, table_id=made.table_id, is_view=is_view, version_states={made.schema_hash: "serving"}))
 
     def evolve(self, table: Table) -> None:
-        number = len(table.standings)
+        number = len(table.version_states)
         grown = grow_schema(self.registry, table.name, column=f"note{number}", field_id=100 + number)
-        table.standings |= {table.serving: "readable", grown: "serving"}
+        table.version_states |= {table.serving: "readable", grown: "serving"}
 
     def stage(self, table: Table) -> None:
         made = stage(self.registry, table.name, definition=f"SELECT {self._draw()}")
         if table.staged is not None:
-            table.standings[table.staged] = "incompatible"
-        table.standings[made] = "staged"
+            table.version_states[table.staged] = "incompatible"
+        table.version_states[made] = "staged"
 
     def promote(self, table: Table) -> None:
         staged = table.staged
@@ -84,7 +84,7 @@ class History:
                 promote(self.registry, "beef", table.name)
             return
         group = promote(self.registry, staged, table.name)
-        table.standings |= {h: "incompatible" for h, standing in table.standings.items() if standing in READABLE} | {staged: "serving"}
+        table.version_states |= {h: "incompatible" for h, state in table.version_states.items() if state in VISIBLE} | {staged: "serving"}
         leave = [table.files[i] for i in table.iceberg if table.files[i].schema_hash != staged]
         enter = [f for f in table.live() if f.schema_hash == staged and not f.shape.is_json]
         assert group == table.allocate_group(enter=enter, leave=leave)
@@ -113,7 +113,7 @@ class History:
         self._take_over(table, partition, shapes, frozenset(), frozenset())
 
     def publish_into_unserved(self, table: Table) -> None:
-        unserved = next((h for h, standing in table.standings.items() if standing == "incompatible"), "beef")
+        unserved = next((h for h, state in table.version_states.items() if state == "incompatible"), "beef")
         with self.refused(SchemaRefusedError):
             self._publish(self._offer(table, [FileShape()], Scope("global", unserved), None))
 
@@ -133,7 +133,7 @@ class History:
         span = TimeRange(begin=min(p.insert_range.begin for p in victims), end=max(p.insert_range.end for p in victims))
         kept = frozenset(f.file_id for f in table.files_of(ids)[:keep])
         partition = self._offer(table, shapes, victims[0].scope, span)
-        if table.standings[partition.schema_hash] == "incompatible":
+        if table.version_states[partition.schema_hash] == "incompatible":
             with self.refused(SchemaRefusedError):
                 self._publish(partition, replacing=ids, keeping=kept)
         elif table.overlaps(victims[0].scope, span, apart_from=ids):

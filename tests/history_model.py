@@ -20,7 +20,7 @@ NAMES = tuple(TableName("shop", name) for name in ("orders", "daily", "returns")
 INSTANCES = ("global", "tenant-7")
 PARTITION_PATHS = ("", "day=1", "day=2")
 READERS = ("reader/a", "reader/b")
-READABLE = ("serving", "readable")
+VISIBLE = ("serving", "readable")
 
 
 class FileShape(NamedTuple):
@@ -71,7 +71,7 @@ class Table:
     name: TableName
     table_id: int
     is_view: bool
-    standings: dict[str, str]
+    version_states: dict[str, str]
     partitions: dict[int, Partition] = field(default_factory=dict)
     gone: list[int] = field(default_factory=list)
     files: dict[int, File] = field(default_factory=dict)
@@ -88,11 +88,11 @@ class Table:
 
     @property
     def serving(self) -> str:
-        return next(h for h, standing in self.standings.items() if standing == "serving")
+        return next(h for h, state in self.version_states.items() if state == "serving")
 
     @property
     def staged(self) -> str | None:
-        return next((h for h, standing in self.standings.items() if standing == "staged"), None)
+        return next((h for h, state in self.version_states.items() if state == "staged"), None)
 
     def live(self) -> list[File]:
         return [f for f in self.files.values() if f.retired_seq is None]
@@ -101,7 +101,7 @@ class Table:
         return [f for f in self.live() if self.is_readable(f)]
 
     def is_readable(self, file: File) -> bool:
-        return self.standings[file.schema_hash] in READABLE
+        return self.version_states[file.schema_hash] in VISIBLE
 
     def files_of(self, ids: Iterable[int]) -> list[File]:
         wanted = set(ids)

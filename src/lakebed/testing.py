@@ -182,9 +182,9 @@ class SteppedConnection:
         self._steps.reach(f"insert {table}")
         self.real.insert(table, columns, rows)
 
-    def execute_batch(self, parts: Sequence[Statement]) -> None:
+    def execute_batch(self, statements: Sequence[Statement]) -> None:
         self._steps.reach("batch")
-        self.real.execute_batch(parts)
+        self.real.execute_batch(statements)
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
         self._steps.reach(sql)

@@ -9,7 +9,7 @@ import pytest
 from builders import ORDERS, count, fake_file, insert_hours, logical_dump, make_table, make_view, publish, within
 from lakebed.core.errors import VictimsChangedError
 from lakebed.registry.journal.changes import last_journal_number
-from lakebed.registry.partitions.replace import list_visible_partitions, over_paths
+from lakebed.registry.partitions.replace import list_visible_partitions, retire_in_paths
 from lakebed.registry.queries.listing import list_files, list_partitions
 from retiring import retire_by_ids
 
@@ -22,7 +22,7 @@ RED, BLUE = "colour=red", "colour=blue"
 
 def overwrite(registry: Registry, table: LakeTable, number: int, *, since: int) -> None:
     """One new file takes the place of the red ones."""
-    publish(registry, table, fake_file(number, partition_path=RED), over=over_paths([RED], since=since, instance="global"))
+    publish(registry, table, fake_file(number, partition_path=RED), retire_also=retire_in_paths([RED], since=since, instance="global"))
 
 
 def live(registry: Registry, table: LakeTable) -> list[str]:

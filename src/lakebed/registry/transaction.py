@@ -157,5 +157,5 @@ class Transaction:
     def flush(self) -> None:
         """Save what was allocated; the last statements of the transaction."""
         for table in self.tables.values():
-            if (part := table.save_allocated()) is not None:
-                self.send(part.sql, part.params)
+            if (statement := table.save_allocated()) is not None:
+                self.send(statement.sql, statement.params)

@@ -21,7 +21,7 @@ from lakebed.registry.backends.constraints import ConstraintRefusedError
 from lakebed.registry.files.batches import Batch, adopt_query, find_registered
 from lakebed.registry.journal.changes import last_journal_number
 from lakebed.registry.partitions.publish import Published, publish_partition
-from lakebed.registry.partitions.replace import list_visible_partitions, over_paths
+from lakebed.registry.partitions.replace import list_visible_partitions, retire_in_paths
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.registry.tables.names import resolve_name
 from lakebed.registry.tables.versions import list_versions, plan_evolution
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lakebed.parquet.capture import CapturedFile
     from lakebed.pipeline.context import Context
     from lakebed.pipeline.write.staging import Staging
-    from lakebed.registry.partitions.publish import Over
+    from lakebed.registry.partitions.publish import RetireAlso
     from lakebed.registry.registry import Registry
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
@@ -80,7 +80,7 @@ def _insert(
     try:
         with staging(context, table, mode=mode, batch=batch, began=began) as work:
             captured = write_frame(context, work, table, df)
-            over = over_paths(_paths(captured), since=since, instance=instance) if mode == "overwrite_partitions" else None
+            over = retire_in_paths(_paths(captured), since=since, instance=instance) if mode == "overwrite_partitions" else None
             _publish(context, work, table, captured, instance=instance, replacing=replacing, over=over, guard=guard)
     except ConstraintRefusedError as exc:
         return _first_answer(context, table, batch, exc)
@@ -122,12 +122,12 @@ def _publish(
     *,
     instance: str,
     replacing: frozenset[int],
-    over: Over | None,
+    over: RetireAlso | None,
     guard: Callable[[Transaction], None] | None,
 ) -> None:
     with work.stage("registry"):
         partition = new_partition(table, captured, instance=instance)
-        work.published = publish_partition(context.registry, partition, work.operation, replacing=replacing, over=over, guard=guard)
+        work.published = publish_partition(context.registry, partition, work.operation, replacing=replacing, retire_also=over, guard=guard)
 
 
 def _first_answer(context: Context, table: LakeTable, batch: Batch | None, cause: ConstraintRefusedError) -> InsertResult:

@@ -88,8 +88,8 @@ class PostgresConnection:
         except (psycopg.Error, UnicodeEncodeError) as exc:
             translate(exc, self._where)
 
-    def execute_batch(self, parts: Sequence[Statement]) -> None:
-        sql, values = combine(parts, self._types)
+    def execute_batch(self, statements: Sequence[Statement]) -> None:
+        sql, values = combine(statements, self._types)
         try:
             psycopg.RawCursor(self.raw).execute(sql, values)
         except (psycopg.Error, UnicodeEncodeError) as exc:

@@ -106,7 +106,7 @@ class Connection(Protocol):
     def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Value]]) -> None:
         """Insert any number of rows, errors as with `send`."""
 
-    def execute_batch(self, parts: Sequence[Statement]) -> None:
+    def execute_batch(self, statements: Sequence[Statement]) -> None:
         """Independent writes, in no promised order and none seeing another: one round trip where that costs. Errors as with `send`."""
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:

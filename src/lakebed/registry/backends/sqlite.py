@@ -104,12 +104,12 @@ class SqliteConnection:
         except (sqlite3.Error, UnicodeEncodeError) as exc:
             translate(exc, self._where)
 
-    def execute_batch(self, parts: Sequence[Statement]) -> None:
-        for part in parts:
-            if isinstance(part, Insert):
-                self.insert(part.table, part.columns, part.rows)
+    def execute_batch(self, statements: Sequence[Statement]) -> None:
+        for statement in statements:
+            if isinstance(statement, Insert):
+                self.insert(statement.table, statement.columns, statement.rows)
             else:
-                self.run(part.sql, part.params)
+                self.run(statement.sql, statement.params)
 
     def run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
         try:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import LockedTable, Transaction
 
-    Over = Callable[[Transaction, LockedTable, int], None]  # retires under the table's lock, in the group it is given
+    RetireAlso = Callable[[Transaction, LockedTable, int], None]  # retires under the table's lock, in the group it is given
 
 _FILE_COLUMNS = list_columns(TableFiles)
 _PARTITION_COLUMNS = (
@@ -102,7 +102,7 @@ def update_table_files(
     *,
     replacing: AbstractSet[int] = ...,
     keeping: AbstractSet[int] = ...,
-    over: Over | None = ...,
+    retire_also: RetireAlso | None = ...,
     grace_us: int = ...,
 ) -> Published: ...
 
@@ -120,14 +120,14 @@ def update_table_files(
     *,
     replacing: AbstractSet[int] = frozenset(),
     keeping: AbstractSet[int] = frozenset(),
-    over: Over | None = None,
+    retire_also: RetireAlso | None = None,
     grace_us: int = DEFAULT_GRACE_US,
     skip_known: bool = False,
 ) -> Published | None:
     """Make `partition` live and retire exactly the partitions `replacing`; refuse if any of those is gone.
 
     Files in `keeping` (ids, all of `replacing`) move into the new partition instead of being retired.
-    Without `replacing` the files are pending until a group seals them; a swap is a group of its own. `over` lets other
+    Without `replacing` the files are pending until a group seals them; a swap is a group of its own. `retire_also` lets other
     files leave in that group. `skip_known`, for one file: the same path with the same checksum changes nothing.
     """
     table = tx.require(partition.table)
@@ -141,19 +141,19 @@ def update_table_files(
         if replacing or keeping
         else PartitionsToRetire()
     )
-    result = _allocate(tx, table, partition, swaps=bool(replacing) or over is not None, kind=operation.kind)
-    parts: list[Statement] = [*register_statements(tx, table, operation, result=result.to_json())]
+    result = _allocate(tx, table, partition, swaps=bool(replacing) or retire_also is not None, kind=operation.kind)
+    statements: list[Statement] = [*register_statements(tx, table, operation, result=result.to_json())]
     if replacing:
         retire_loaded(tx, table, retiring, reason="replaced", grace_us=grace_us, group=result.group)
-    if over is not None:
-        over(tx, table, table.last_group)
+    if retire_also is not None:
+        retire_also(tx, table, table.last_group)
     scope = _require_scope(tx, table, partition)
     if partition.insert_range is not None:
         _require_no_overlap(tx, partition, scope)
     is_visible = state in VISIBLE
-    parts.append(_partition_statement(tx, table, partition, result, scope, retiring))
-    parts += _file_statements(tx, table, partition, result, group=result.group if is_visible else None)
-    update_table_statistics(tx, table, count_by_path(partition.files if is_visible else ()), beside=parts)
+    statements.append(_partition_statement(tx, table, partition, result, scope, retiring))
+    statements += _file_statements(tx, table, partition, result, group=result.group if is_visible else None)
+    update_table_statistics(tx, table, count_by_path(partition.files if is_visible else ()), beside=statements)
     _reparent(tx, result, retiring)
     return result
 
@@ -177,7 +177,7 @@ def publish_replacements(
     allocate_group(tx, table, operation.kind)
     results = _allocate_all(table, replacements)
     whole = replace(results[0], file_count=sum(result.file_count for result in results))
-    parts: list[Statement] = [*register_statements(tx, table, operation, result=whole.to_json())]
+    statements: list[Statement] = [*register_statements(tx, table, operation, result=whole.to_json())]
     kept = tuple(sorted(file_id for r in replacements for file_id in r.kept))
     gone = replacing | {r.retired_id for r in replacements if r.retired_id is not None}
     retiring = PartitionsToRetire(partition_ids=tuple(sorted(gone)), kept_ids=kept)
@@ -185,9 +185,9 @@ def publish_replacements(
     for new, result in zip(replacements, results, strict=True):
         _require_version(table, new.partition)
         scope, own = _require_scope(tx, table, new.partition), _kept_of(new)
-        parts.append(_partition_statement(tx, table, new.partition, result, scope, own))
-        parts += _file_statements(tx, table, new.partition, result, group=result.group)
-    update_table_statistics(tx, table, count_by_path([file for r in replacements for file in r.partition.files]), beside=parts)
+        statements.append(_partition_statement(tx, table, new.partition, result, scope, own))
+        statements += _file_statements(tx, table, new.partition, result, group=result.group)
+    update_table_statistics(tx, table, count_by_path([file for r in replacements for file in r.partition.files]), beside=statements)
     for new, result in zip(replacements, results, strict=True):
         _reparent(tx, result, _kept_of(new))
     return whole
@@ -229,7 +229,7 @@ def publish_partition(  # noqa: PLR0913 - one call says all that becomes true
     grace_us: int = DEFAULT_GRACE_US,
     inputs: Sequence[TableName] = (),
     guard: Callable[[Transaction], object] | None = None,
-    over: Over | None = None,
+    retire_also: RetireAlso | None = None,
 ) -> Published:
     """`update_table_files` in a transaction of its own; a lost commit is looked up by the operation's id.
 
@@ -240,10 +240,12 @@ def publish_partition(  # noqa: PLR0913 - one call says all that becomes true
     def body(tx: Transaction) -> Published:
         if guard is not None:
             guard(tx)
-        return update_table_files(tx, partition, operation, replacing=replacing, keeping=keeping, over=over, grace_us=grace_us)
+        return update_table_files(
+            tx, partition, operation, replacing=replacing, keeping=keeping, retire_also=retire_also, grace_us=grace_us
+        )
 
     def call() -> Published:
-        if not (replacing or keeping or guard or over) and (appended := try_append(registry, partition, operation)) is not None:
+        if not (replacing or keeping or guard or retire_also) and (appended := try_append(registry, partition, operation)) is not None:
             return Published.from_json(appended)
         return registry.transact(body, tables=[partition.table, *inputs], op_id=operation.op_id)
 
@@ -353,7 +355,7 @@ def _file_statements(
     files, ids = partition.files, result.file_ids
     if not files:
         return []
-    parts: list[Statement] = [Insert("table_files", _FILE_COLUMNS, [
+    statements: list[Statement] = [Insert("table_files", _FILE_COLUMNS, [
         (
             i, table.table_id, result.partition_id, f.name, f.path, f.size_bytes, f.file_type.value, f.partition_path, f.row_count, f.checksum,
             f.checksum_kind.value, int(f.is_compressed), partition.schema_hash, table.journal_number, None,
@@ -361,13 +363,13 @@ def _file_statements(
         )
         for i, f in zip(ids, files, strict=True)
     ])]  # fmt: skip
-    parts += _footer_statements(tx, table, files)
+    statements += _footer_statements(tx, table, files)
     statistics: list[Sequence[Value]] = [
         (i, c.field_id, c.null_count, c.value_count, c.lower, c.upper) for i, f in zip(ids, files, strict=True) for c in f.columns
     ]
     if statistics:
-        parts.append(Insert("file_columns", _STATISTICS_COLUMNS, statistics))
-    return parts + range_statements(tx, table, list(zip(ids, files, strict=True)))
+        statements.append(Insert("file_columns", _STATISTICS_COLUMNS, statistics))
+    return statements + range_statements(tx, table, list(zip(ids, files, strict=True)))
 
 
 def _footer_statements(tx: Transaction, table: LockedTable, files: Sequence[NewFile]) -> list[Statement]:

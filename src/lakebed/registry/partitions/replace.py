@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lakebed.registry.backends.protocol import Queryable
-    from lakebed.registry.partitions.publish import Over
+    from lakebed.registry.partitions.publish import RetireAlso
     from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import LockedTable, Reader, Transaction
 
@@ -43,7 +43,7 @@ def list_visible_partitions(registry: Registry, table_id: int, *, instance: str)
     return frozenset(row[0] for row in registry.query(_PARTITIONS, {"table_id": table_id, "instance": instance}))
 
 
-def over_paths(paths: Iterable[str], *, since: int, instance: str, grace_us: int = DEFAULT_GRACE_US) -> Over:
+def retire_in_paths(paths: Iterable[str], *, since: int, instance: str, grace_us: int = DEFAULT_GRACE_US) -> RetireAlso:
     """Retires exactly the visible files of these paths that were live at `since`; refuses when one of them is gone.
 
     Files that were added meanwhile stay: they were not seen, so they are not lost.

@@ -116,9 +116,9 @@ def read_plan(
     as_of: AsOf | None = None,
 ) -> Plan:
     """The visible files that may hold wanted rows; pruning never drops one that does. The snapshot is the caller's: a join sees one instant."""
-    asked = _Question(ranges=ranges, nulls=nulls, partition_paths=partition_paths, instance=instance, as_of=as_of)
-    head = _read_head(reader, name, asked)
-    text = _select(reader, head, asked, _PATHS[reader.dialect])[0]
+    request = _PlanRequest(ranges=ranges, nulls=nulls, partition_paths=partition_paths, instance=instance, as_of=as_of)
+    head = _read_head(reader, name, request)
+    text = _select(reader, head, request, _PATHS[reader.dialect])[0]
     number = as_of if isinstance(as_of, int) else head.last_seq
     return Plan(table_id=head.table_id, journal_number=number, paths=text.split("\n") if text else [])
 
@@ -134,10 +134,10 @@ def count_files(
     as_of: AsOf | None = None,
 ) -> FileCount:
     """How much `read_plan` of the same question would name."""
-    asked = _Question(ranges=ranges, nulls=nulls, partition_paths=partition_paths, instance=instance, as_of=as_of)
-    head = _read_head(reader, name, asked)
+    request = _PlanRequest(ranges=ranges, nulls=nulls, partition_paths=partition_paths, instance=instance, as_of=as_of)
+    head = _read_head(reader, name, request)
     sums = "count(*), COALESCE(sum(f.row_count), 0), COALESCE(sum(f.file_size), 0)"
-    files, rows, size_bytes = _select(reader, head, asked, sums)
+    files, rows, size_bytes = _select(reader, head, request, sums)
     return FileCount(files=int(files), rows=int(rows), size_bytes=int(size_bytes))
 
 
@@ -192,7 +192,7 @@ def _find_moment(reader: Queryable, table_id: int, number: int) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Question:
+class _PlanRequest:
     ranges: Sequence[ColumnRange]
     nulls: Sequence[NullTest]
     partition_paths: Sequence[str] | None
@@ -207,41 +207,41 @@ class _Head:
     hashes: list[str]
 
 
-def _read_head(reader: Reader, name: TableName, asked: _Question) -> _Head:
+def _read_head(reader: Reader, name: TableName, request: _PlanRequest) -> _Head:
     heads = reader.query(_HEAD, {"database": name.database, "name": name.name})
     if not heads:
         if (alike := find_named(reader, name)) is None:
             raise missing_table(reader, name)
-        return _read_head(reader, alike[1], asked)
+        return _read_head(reader, alike[1], request)
     table_id, last_seq, horizon = heads[0]
-    if asked.as_of is not None:
-        if isinstance(asked.as_of, int):
-            _require_reachable(name, asked.as_of, last_seq, horizon)
-        if asked.instance is not None:  # a retired partition takes its instance with it
+    if request.as_of is not None:
+        if isinstance(request.as_of, int):
+            _require_reachable(name, request.as_of, last_seq, horizon)
+        if request.instance is not None:  # a retired partition takes its instance with it
             message = f"{name}: an earlier state can be read for all instances only: leave out instance or as_of"
             raise InvalidValueError(message)
-    hashes = list_hashes_at(reader, table_id, asked.as_of) if isinstance(asked.as_of, int) else None
+    hashes = list_hashes_at(reader, table_id, request.as_of) if isinstance(request.as_of, int) else None
     hashes = hashes or [row[0] for row in reader.query(VISIBLE_HASHES, {"table_id": table_id})]
     return _Head(table_id=table_id, last_seq=last_seq, hashes=hashes)
 
 
-def _select(reader: Reader, head: _Head, asked: _Question, what: str) -> Sequence[Any]:
+def _select(reader: Reader, head: _Head, request: _PlanRequest, what: str) -> Sequence[Any]:
     """One row about all files that the question leaves."""
-    of_table, then, number = _then(asked.as_of)
+    of_table, then, number = _then(request.as_of)
     params: dict[str, Any] = {"table_id": head.table_id, "hashes": head.hashes, "as_of": number}
     conditions = [of_table, then]
-    if not isinstance(asked.as_of, AtGroup):  # what a snapshot holds was visible then, whatever became of its version
+    if not isinstance(request.as_of, AtGroup):  # what a snapshot holds was visible then, whatever became of its version
         conditions.append("f.schema_hash IN (:hashes*)")
-    if asked.partition_paths is not None:
+    if request.partition_paths is not None:
         conditions.append("f.partition_path IN (:partition_paths*)")
-        params["partition_paths"] = list(asked.partition_paths)
-    if asked.instance is not None:
+        params["partition_paths"] = list(request.partition_paths)
+    if request.instance is not None:
         conditions.append(_INSTANCE)
-        params["instance"] = asked.instance
-    for n, test in enumerate(asked.nulls):
+        params["instance"] = request.instance
+    for n, test in enumerate(request.nulls):
         conditions.append((_WITHOUT_NULLS if test.is_null else _ONLY_NULLS).format(n=n))
         params[f"null{n}"] = test.field_id
-    _add_ranges(reader, head.table_id, asked.ranges, conditions, params)
+    _add_ranges(reader, head.table_id, request.ranges, conditions, params)
     sql = f"SELECT {what} FROM table_files f WHERE {' AND '.join(conditions)}"
     return reader.query(sql, {key: value for key, value in params.items() if f":{key}" in sql})[0]
 

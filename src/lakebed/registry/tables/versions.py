@@ -134,9 +134,9 @@ def promote_version(tx: Transaction, name: TableName, schema_hash: str) -> int:
     tx.run("UPDATE table_metadata SET standing = 'serving', updated_at = :now WHERE id = :id", {"id": staged[0][0], "now": tx.now})
     allocate_group(tx, table, "promote")
     record_serving(tx, table.table_id, seq=table.journal_number, version=staged[0][1], group=table.last_group)
-    stamp = {"table_id": table.table_id, "g": table.last_group, "now": tx.modified_at(table), "hash": schema_hash}
-    tx.run(_LEAVE, stamp)
-    tx.run(_ENTER, stamp)
+    params = {"table_id": table.table_id, "g": table.last_group, "now": tx.modified_at(table), "hash": schema_hash}
+    tx.run(_LEAVE, params)
+    tx.run(_ENTER, params)
     recount(tx, table)
     return table.last_group
 
