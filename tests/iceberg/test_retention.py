@@ -1,4 +1,4 @@
-"""Wishes are carried out: snapshots expire, refs come and go, and what nothing names is queued for deletion."""
+"""Requests are carried out: snapshots expire, refs come and go, and what nothing names is queued for deletion."""
 
 from __future__ import annotations
 

@@ -47,14 +47,14 @@ sum(CASE WHEN added_group IS NOT NULL AND removed_group IS NULL THEN 1 ELSE 0 EN
 FROM table_files WHERE {leaving} GROUP BY partition_path, schema_hash"""
     for keeps, leaving in _LEAVING.items()
 }
-_STAMP = {
-    keeps: f"""UPDATE table_files SET retired_seq = :stamp, removed_group = COALESCE(removed_group, CAST(:gone AS bigint)), modified_at = :now
+_MARK_RETIRED = {
+    keeps: f"""UPDATE table_files SET retired_seq = :journal_number, removed_group = COALESCE(removed_group, CAST(:gone AS bigint)), modified_at = :now
 WHERE {leaving}"""
     for keeps, leaving in _LEAVING.items()
 }
 _QUEUE = """INSERT INTO temporary_files (file_path, file_size, table_id, retired_at, expiration, reason)
 SELECT file_path, file_size, table_id, :now, :expiration, :reason FROM table_files
-WHERE partition_id IN (:ids*) AND retired_seq = :stamp ORDER BY file_path
+WHERE partition_id IN (:ids*) AND retired_seq = :journal_number ORDER BY file_path
 ON CONFLICT (file_path) DO UPDATE SET expiration =
 CASE WHEN excluded.expiration > temporary_files.expiration THEN excluded.expiration ELSE temporary_files.expiration END"""
 _DELETE = "DELETE FROM partitions WHERE id IN (:ids*)"
@@ -139,8 +139,14 @@ def retire_loaded(
         group = allocate_group(tx, table, "retire")
     instant = tx.modified_at(table)
     if sums:
-        tx.send(_STAMP[keeps], {**params, "stamp": table.journal_number, "gone": group, "now": instant})
-        queued = {"ids": params["ids"], "stamp": table.journal_number, "now": tx.now, "expiration": tx.now + grace_us, "reason": reason}
+        tx.send(_MARK_RETIRED[keeps], {**params, "journal_number": table.journal_number, "gone": group, "now": instant})
+        queued = {
+            "ids": params["ids"],
+            "journal_number": table.journal_number,
+            "now": tx.now,
+            "expiration": tx.now + grace_us,
+            "reason": reason,
+        }
         tx.send(_QUEUE, queued)
     if reason == EXPIRED:
         note_expired(tx, table.table_id, retiring.partition_ids)
