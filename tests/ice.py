@@ -30,7 +30,8 @@ from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.partitions.retire import load_partitions_to_retire, retire_loaded
 from lakebed.registry.tables.lake_tables import LakeTable, TableSpec, create_table, require_table
 from lakebed.registry.tables.versions import evolve_schema
-from lakebed.staging.register import foreign_statistics_spec, partition_of, place_file
+from lakebed.staging.partition import partition_of
+from lakebed.staging.register import foreign_statistics_spec, place_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

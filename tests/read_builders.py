@@ -20,7 +20,7 @@ from lakebed.parquet.schema.arrow import to_arrow
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.tables.lake_tables import TableSpec, create_table
 from lakebed.registry.tables.versions import evolve_schema
-from lakebed.staging.register import partition_of, statistics_spec_of
+from lakebed.staging.partition import partition_of, statistics_spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

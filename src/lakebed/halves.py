@@ -15,7 +15,7 @@ from lakebed.core.schema.schema import Schema
 from lakebed.core.times import Time, TimeRange
 from lakebed.parquet.schema.arrow import from_arrow
 from lakebed.registry.tables.lake_tables import require_table
-from lakebed.staging import register
+from lakebed.staging import register, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,9 +69,9 @@ def _is_sparks(schema: object) -> TypeGuard[StructType]:
     return kind.__module__.startswith("pyspark.") and kind.__name__ == "StructType"
 
 
-def open_writing(registry: Registry, storage: Storage, name: str) -> AbstractContextManager[register.Writing]:
+def open_writing(registry: Registry, storage: Storage, name: str) -> AbstractContextManager[write.Writing]:
     """Without Spark: `with lake.writing("db.t") as w:` write files to `w.new_path()`, then `w.publish()`."""
-    return register.open_writing(registry, storage, require_table(registry, TableName.parse(name)))
+    return write.open_writing(registry, storage, require_table(registry, TableName.parse(name)))
 
 
 def register_files(

@@ -16,7 +16,7 @@ from lakebed.core.partitions import NewPartition
 from lakebed.parquet.capture import capture
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.tables.lake_tables import require_table
-from lakebed.staging.register import statistics_spec_of
+from lakebed.staging.partition import statistics_spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from system_calls import Reporter
 
-    from lakebed.staging.register import Writing
+    from lakebed.staging.write import Writing
 
 PAST_GRACE, CLAIMS_RAN_OUT = NOW + timedelta(hours=25), NOW + timedelta(hours=26)
 DONE, UNKNOWN, OWN = "done", "outcome_unknown", "the writer's own error"

@@ -14,12 +14,12 @@ from builders import ORDERS, SCHEMA, arrow_rows, count, logical_dump, make_table
 from lakebed.core.errors import FileMissingError, OperationConflictError, RegistryUnavailableError, StorageUnavailableError
 from lakebed.lake import Lake, connect
 from lakebed.registry.files.operations import DEFAULT_LEASE_US, require_operation
-from lakebed.staging.register import open_writing
+from lakebed.staging.write import open_writing
 from poolers import Cut, breaking_line
 
 if TYPE_CHECKING:
     from conftest import Databases
-    from lakebed.staging.register import Writing
+    from lakebed.staging.write import Writing
     from lakebed.storage.protocol import Storage
     from lakebed.testing import FixedClock
 

@@ -21,9 +21,11 @@ from lakebed.core.errors import (
 )
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
-from lakebed.pipeline.write.files import staging, write_frame
+from lakebed.pipeline.write.files import write_frame
 from lakebed.pipeline.write.insert import insert, schema_like
+from lakebed.registry.files.batches import Batch
 from lakebed.registry.tables.versions import evolve_schema
+from lakebed.staging.write import staging
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -231,7 +233,7 @@ def test_a_batch_is_inserted_once_and_its_replay_runs_no_job(spark_lake: Lake, s
 def test_a_batch_whose_first_try_died_is_taken_over(spark_lake: Lake, spark: SparkSession) -> None:
     make_orders(spark_lake)
     context, table = spark_lake.context, spark_lake.table(ORDERS)
-    with staging(context, table, batch=("app", 1)) as dead:
+    with staging(context.registry, context.storage, table, batch=Batch(app_id="app", batch_id=1)) as dead:
         write_frame(context, dead, table, orders(spark, 0, 7))
         result = insert(context, ORDERS, orders(spark, 0, 7), batch=("app", 1))  # as after a restart: the lease is still valid
 

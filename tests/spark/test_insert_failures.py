@@ -23,9 +23,9 @@ from lakebed.core.errors import (
     UnavailableError,
 )
 from lakebed.pipeline.spark.errors import translate
-from lakebed.pipeline.write.files import publish_files, staging, write_frame
+from lakebed.pipeline.write.files import publish_files, write_frame
 from lakebed.pipeline.write.insert import insert
-from lakebed.staging.write import roll_back
+from lakebed.staging.write import roll_back, staging
 from lakebed.testing import Steps
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def test_an_interrupt_between_files_and_registration_leaves_nothing(filled: Lake
     steps = Steps()
 
     def interrupted(context: Context) -> None:
-        with staging(context, filled.table(ORDERS)) as work:
+        with staging(context.registry, context.storage, filled.table(ORDERS)) as work:
             captured = write_frame(context, work, work.table, orders(spark, 0, 3))
             assert len(files_in(filled)) > len(before[1])
             steps.at, steps.act = len(steps.done) + 2, interrupt
@@ -241,7 +241,7 @@ def _sweep(lake: Lake, known: list[str]) -> None:
 def test_a_block_that_publishes_nothing_leaves_nothing(filled: Lake, spark: SparkSession) -> None:
     before = state(filled)
 
-    with staging(filled.context, filled.table(ORDERS)) as work:
+    with staging(filled.context.registry, filled.context.storage, filled.table(ORDERS)) as work:
         write_frame(filled.context, work, work.table, orders(spark, 0, 3))
 
     assert state(filled) == before
@@ -249,7 +249,7 @@ def test_a_block_that_publishes_nothing_leaves_nothing(filled: Lake, spark: Spar
 
 
 def test_the_lease_is_renewed_while_the_writer_works(filled: Lake) -> None:
-    with staging(filled.context, filled.table(ORDERS), lease_us=3_000_000) as work:
+    with staging(filled.context.registry, filled.context.storage, filled.table(ORDERS), lease_us=3_000_000) as work:
         assert work.directory  # which waits for the intent
         first = _lease(filled, work.operation.op_id)
         while _lease(filled, work.operation.op_id) == first:

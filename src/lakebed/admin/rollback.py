@@ -25,8 +25,8 @@ from lakebed.registry.tables.groups import list_files_at_group
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.registry.tables.versions import list_versions, plan_evolution, require_serving
 from lakebed.registry.tables.view_sets import list_all_definitions, version_of
-from lakebed.staging.register import open_writing, partition_of, statistics_spec_of
-from lakebed.staging.write import naming_recovery
+from lakebed.staging.partition import partition_of, statistics_spec_of
+from lakebed.staging.write import naming_recovery, open_writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Reader, Transaction
-    from lakebed.staging.register import Writing
+    from lakebed.staging.write import Writing
     from lakebed.storage.protocol import Storage
 
 JOB = "rollback"  # stored in runs: never rename

@@ -24,7 +24,9 @@ from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.tables.lake_tables import TableSpec, create_table, require_table
 from lakebed.registry.tables.names import resolve_name
 from lakebed.registry.tables.versions import evolve_schema
-from lakebed.staging.register import foreign_statistics_spec, open_writing, partition_of, place_file
+from lakebed.staging.partition import partition_of
+from lakebed.staging.register import foreign_statistics_spec, place_file
+from lakebed.staging.write import open_writing
 from lakebed.storage.intake import bring_in
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
-    from lakebed.staging.register import Writing
+    from lakebed.staging.write import Writing
     from lakebed.storage.protocol import Storage
 
 

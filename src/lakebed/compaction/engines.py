@@ -10,7 +10,7 @@ from lakebed.core.schema.types import Primitive
 from lakebed.parquet.rewrite.reader import RowSum, Source
 from lakebed.parquet.rewrite.rewriter import WriteOptions, rewrite_files
 from lakebed.parquet.rewrite.target import TargetSchema
-from lakebed.staging.register import statistics_spec_of
+from lakebed.staging.partition import statistics_spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,7 @@ from lakebed.registry.files.left_out import drop_records
 from lakebed.registry.files.operations import register_statements
 from lakebed.registry.partitions.publish import update_table_files
 from lakebed.registry.snapshots.pressure import wait_for_room
-from lakebed.staging.register import open_writing
-from lakebed.staging.write import new_op_id
+from lakebed.staging.write import new_op_id, open_writing
 from lakebed.storage.intake import bring_in
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
-    from lakebed.staging.register import Writing
+    from lakebed.staging.write import Writing
     from lakebed.storage.protocol import Storage
 
 

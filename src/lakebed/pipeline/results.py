@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from lakebed.core.names import TableName
     from lakebed.parquet.capture import CapturedFile
     from lakebed.pipeline.context import Context
-    from lakebed.pipeline.write.staging import Staging
     from lakebed.registry.partitions.publish import Published
     from lakebed.registry.snapshots.waiting import Commits
+    from lakebed.staging.write import Staging
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,38 +1,33 @@
-"""Writing into a table: intent, files in a directory of their own, one transaction, or nothing at all."""
+"""Files that others wrote, registered where they lie: captured in an isolated process, published in one transaction."""
 
 from __future__ import annotations
 
-import secrets
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypedDict
 
-from lakebed.core import fingerprints
 from lakebed.core.errors import FileConflictError, InvalidValueError, LakebedError, NotIcebergReadyError
 from lakebed.core.files import Verify
 from lakebed.core.names import GLOBAL_INSTANCE
-from lakebed.core.partitions import NewPartition
 from lakebed.core.schema.transforms import resolve_transforms
-from lakebed.parquet.capture import CapturedFile, capture, capture_foreign
+from lakebed.parquet.capture import CapturedFile, capture_foreign
 from lakebed.parquet.foreign.preflight import find_obstacles, list_path_fields
-from lakebed.parquet.inspect import StatisticsSpec
 from lakebed.registry.files.known_paths import list_swept
 from lakebed.registry.files.left_out import drop_records, find_left_out
-from lakebed.registry.files.operations import DEFAULT_LEASE_US, Operation
+from lakebed.registry.files.operations import Operation
 from lakebed.registry.partitions.publish import Published, publish_partition
-from lakebed.registry.partitions.retire import DEFAULT_GRACE_US
 from lakebed.registry.snapshots.pressure import wait_for_room
-from lakebed.staging.write import naming_recovery, new_op_id, staging
+from lakebed.staging.partition import partition_of, statistics_spec_of
+from lakebed.staging.write import new_op_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from collections.abc import Set as AbstractSet
 
     from lakebed.core.times import TimeRange
+    from lakebed.parquet.inspect import StatisticsSpec
     from lakebed.registry.registry import Registry
     from lakebed.registry.tables.lake_tables import LakeTable
-    from lakebed.staging.write import Staging
     from lakebed.storage.protocol import Storage
 
 
@@ -45,87 +40,6 @@ class RegisterOptions(TypedDict, total=False):
     adopt: bool
     verify: str
     progress: Callable[[int, int], None] | None
-
-
-@dataclass(slots=True)
-class Writing:
-    """One open write without Spark. Files go to `new_path()`s; nothing is visible before `publish`."""
-
-    registry: Registry
-    storage: Storage
-    work: Staging
-    paths: list[str] = field(default_factory=list)
-    partition_paths: dict[str, str] = field(default_factory=dict)  # of files that do not lie in the empty one
-
-    @property
-    def table(self) -> LakeTable:
-        return self.work.table
-
-    @property
-    def operation(self) -> Operation:
-        return self.work.operation
-
-    @property
-    def directory(self) -> str:
-        return self.work.directory
-
-    @property
-    def published(self) -> Published | None:
-        return self.work.published
-
-    @published.setter
-    def published(self, done: Published) -> None:
-        """For a caller that publishes its files in a transaction of its own."""
-        self.work.published = done
-
-    def new_path(self, extension: str = "parquet", *, partition_path: str = "") -> str:
-        """A path in the operation's directory, which is there when this returns."""
-        if not self.paths:
-            self.storage.make_directory(self.directory)
-        path = self.storage.paths.new_file(self.directory, len(self.paths), extension)
-        self.paths.append(path)
-        self.partition_paths[path] = partition_path
-        return path
-
-    def publish(
-        self,
-        *,
-        insert_range: TimeRange | None = None,
-        instance: str = GLOBAL_INSTANCE,
-        replacing: AbstractSet[int] = frozenset(),
-        keeping: AbstractSet[int] = frozenset(),
-        grace_us: int = DEFAULT_GRACE_US,
-    ) -> Published:
-        """Make every file durable, capture its footer, and publish them all as one partition. No file: an empty partition."""
-        with naming_recovery(self.registry, self.operation.op_id):
-            captured = self._capture()
-        partition = partition_of(self.table, captured, insert_range=insert_range, instance=instance)
-        done = publish_partition(self.registry, partition, self.operation, replacing=replacing, keeping=keeping, grace_us=grace_us)
-        self.published = done
-        return done
-
-    def _capture(self) -> list[CapturedFile]:
-        if self.paths:
-            self.storage.sync_tree(self.directory)
-        return [
-            capture(self.storage, path, self.table.schema, spec=statistics_spec_of(self.table), partition_path=self.partition_paths[path])
-            for path in self.paths
-        ]
-
-
-@contextmanager
-def open_writing(
-    registry: Registry,
-    storage: Storage,
-    table: LakeTable,
-    *,
-    kind: str = "insert",
-    lease_us: int = DEFAULT_LEASE_US,
-    held_back: bool = True,
-) -> Iterator[Writing]:
-    """An open write (`lakebed.staging`) whose caller writes the files: a block that raises, or never publishes, leaves no row and no file."""
-    with staging(registry, storage, table, kind=kind, lease_us=lease_us, held_back=held_back) as work:
-        yield Writing(registry, storage, work)
 
 
 def register_files(  # noqa: PLR0913 - one keyword per choice
@@ -185,21 +99,3 @@ def place_file(captured: CapturedFile, table: LakeTable, partition_by: Sequence[
     if reasons or partition_path is None:
         raise NotIcebergReadyError(captured.file.path, problems=tuple(reasons))
     return replace(captured, file=replace(captured.file, partition_path=partition_path))
-
-
-def statistics_spec_of(table: LakeTable) -> StatisticsSpec:
-    return StatisticsSpec(event_time=table.row.event_time_field, indexed=frozenset(table.indexed))
-
-
-def partition_of(table: LakeTable, captured: Sequence[CapturedFile], *, insert_range: TimeRange | None, instance: str) -> NewPartition:
-    known = [c.event_range for c in captured if c.event_range is not None]
-    complete = len(known) == len(captured) and known
-    return NewPartition(
-        table=table.name,
-        schema_hash=table.schema_hash,
-        fingerprint=fingerprints.from_bytes(secrets.token_bytes(16)) if captured else fingerprints.ZERO,  # no rows change no view
-        files=tuple(c.file for c in captured),
-        instance=instance,
-        insert_range=insert_range,
-        event_range=(min(low for low, _ in known), max(high for _, high in known)) if complete else None,
-    )

@@ -19,6 +19,9 @@ from lakebed.core.errors import (
     StorageUnavailableError,
 )
 from lakebed.core.ids import make_op_id
+from lakebed.core.names import GLOBAL_INSTANCE
+from lakebed.parquet.capture import CapturedFile, capture
+from lakebed.registry.files.batches import list_unfinished
 from lakebed.registry.files.operations import (
     DEFAULT_LEASE_US,
     Operation,
@@ -28,13 +31,17 @@ from lakebed.registry.files.operations import (
     renew_operation,
     start_rollback,
 )
+from lakebed.registry.partitions.publish import Published, publish_partition
+from lakebed.registry.partitions.retire import DEFAULT_GRACE_US
 from lakebed.registry.snapshots.pressure import wait_for_room
+from lakebed.staging.partition import partition_of, statistics_spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from collections.abc import Set as AbstractSet
 
+    from lakebed.core.times import TimeRange
     from lakebed.registry.files.batches import Batch
-    from lakebed.registry.partitions.publish import Published
     from lakebed.registry.registry import Registry
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.storage.protocol import Storage
@@ -90,13 +97,19 @@ def staging(  # noqa: PLR0913 - one keyword per choice
     lease_us: int = DEFAULT_LEASE_US,
     ahead: bool = False,
     held_back: bool = True,
+    began: float | None = None,
 ) -> Iterator[Staging]:
     """Write the intent, keep its lease alive, then let the caller write and publish.
 
     A block that raises, or never publishes, leaves no row and no file; while the registry is away its row stays, and recovery
-    closes it. After an unknown outcome nothing is touched: recovery decides later. `ahead`: the caller plans while another thread writes the intent; `directory` waits for it.
-    `held_back`: wait first while the table's queue for Iceberg is too long.
+    closes it. After an unknown outcome nothing is touched: recovery decides later. `batch` is registered once; an earlier try that
+    is still open is taken back. `ahead`: the caller plans while another thread writes the intent; `directory` waits for it: a small
+    insert has few milliseconds to spend. `held_back`: wait first while the table's queue for Iceberg is too long. The stage `intent`
+    counts from `began` (`time.perf_counter`), where the caller did something before.
     """
+    started = time.perf_counter() if began is None else began
+    if batch is not None:
+        _take_back(registry, storage, table, batch)
     require_warehouse(storage)
     op_id = new_op_id(registry)
     directory = storage.paths.operation_directory(table.table_id, table.name, op_id)
@@ -112,7 +125,89 @@ def staging(  # noqa: PLR0913 - one keyword per choice
         registry.heartbeat.renewing(op_id, lease_us, lambda op_id, us: renew_operation(registry, op_id, lease_us=us)),
         naming_recovery(registry, op_id),
     ):
+        work.timings["intent"] = time.perf_counter() - started
         yield work
+
+
+@dataclass(slots=True)
+class Writing:
+    """One open write without Spark. Files go to `new_path()`s; nothing is visible before `publish`."""
+
+    registry: Registry
+    storage: Storage
+    work: Staging
+    paths: list[str] = field(default_factory=list)
+    partition_paths: dict[str, str] = field(default_factory=dict)  # of files that do not lie in the empty one
+
+    @property
+    def table(self) -> LakeTable:
+        return self.work.table
+
+    @property
+    def operation(self) -> Operation:
+        return self.work.operation
+
+    @property
+    def directory(self) -> str:
+        return self.work.directory
+
+    @property
+    def published(self) -> Published | None:
+        return self.work.published
+
+    @published.setter
+    def published(self, done: Published) -> None:
+        """For a caller that publishes its files in a transaction of its own."""
+        self.work.published = done
+
+    def new_path(self, extension: str = "parquet", *, partition_path: str = "") -> str:
+        """A path in the operation's directory, which is there when this returns."""
+        if not self.paths:
+            self.storage.make_directory(self.directory)
+        path = self.storage.paths.new_file(self.directory, len(self.paths), extension)
+        self.paths.append(path)
+        self.partition_paths[path] = partition_path
+        return path
+
+    def publish(
+        self,
+        *,
+        insert_range: TimeRange | None = None,
+        instance: str = GLOBAL_INSTANCE,
+        replacing: AbstractSet[int] = frozenset(),
+        keeping: AbstractSet[int] = frozenset(),
+        grace_us: int = DEFAULT_GRACE_US,
+    ) -> Published:
+        """Make every file durable, capture its footer, and publish them all as one partition. No file: an empty partition."""
+        with naming_recovery(self.registry, self.operation.op_id):
+            captured = self._capture()
+        partition = partition_of(self.table, captured, insert_range=insert_range, instance=instance)
+        done = publish_partition(self.registry, partition, self.operation, replacing=replacing, keeping=keeping, grace_us=grace_us)
+        self.published = done
+        return done
+
+    def _capture(self) -> list[CapturedFile]:
+        if self.paths:
+            self.storage.sync_tree(self.directory)
+        return [
+            capture(self.storage, path, self.table.schema, spec=statistics_spec_of(self.table), partition_path=self.partition_paths[path])
+            for path in self.paths
+        ]
+
+
+@contextmanager
+def open_writing(
+    registry: Registry,
+    storage: Storage,
+    table: LakeTable,
+    *,
+    kind: str = "insert",
+    lease_us: int = DEFAULT_LEASE_US,
+    held_back: bool = True,
+) -> Iterator[Writing]:
+    """`staging` for a writer in this process, caller writes the files itself: a block that raises, or never publishes, leaves no row and no file."""
+    with staging(registry, storage, table, kind=kind, lease_us=lease_us, held_back=held_back) as work:
+        yield Writing(registry, storage, work)
 
 
 @contextmanager
@@ -149,6 +244,18 @@ def require_warehouse(storage: Storage) -> None:
     if storage.find_marker() is None:
         message = f"the warehouse {storage.paths.root} has no marker: mount it, or restore the marker; nothing was written"
         raise StorageUnavailableError(message)
+
+
+def _take_back(registry: Registry, storage: Storage, table: LakeTable, batch: Batch) -> None:
+    """Undo an unfinished try of the same batch, whatever its lease says.
+
+    The caller repeats the batch, so the other try is dead or a double of it; once it is taken back it can never register.
+    """
+    if unfinished := list_unfinished(registry, table.table_id, batch):
+        require_warehouse(storage)
+    for op_id, directory in unfinished:
+        with suppress(OperationConflictError):  # it finished meanwhile, which the publishing transaction will find
+            roll_back(registry, storage, table, op_id, directory, error="repeated by a newer try of the same batch")
 
 
 @contextmanager

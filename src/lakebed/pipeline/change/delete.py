@@ -24,11 +24,11 @@ from lakebed.pipeline.rows.types import quote
 from lakebed.pipeline.spark.errors import spark_translated
 from lakebed.pipeline.write.files import write_physical
 from lakebed.pipeline.write.spark_engine import into_files
-from lakebed.pipeline.write.staging import Staging, staging
 from lakebed.registry.maintenance.runs import add_run, finish_run
 from lakebed.registry.partitions.publish import Published, Replacement, first_answer, publish_replacements
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.registry.tables.view_sets import guard_files
+from lakebed.staging.write import Staging, staging
 from lakebed.storage.paths import below
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _tell(context: Context, plan: DeletePlan, *, dry_run: bool) -> DeleteResult:
 
 
 def _carry_out(context: Context, plan: DeletePlan, told: DeleteResult, *, actor: str, instance: str | None) -> DeleteResult:
-    with staging(context, plan.table, kind=JOB) as work:
+    with staging(context.registry, context.storage, plan.table, kind=JOB, ahead=True) as work:
         written = _rewrite_all(context, work, plan)
         count = sum(map(len, written))
         if count:

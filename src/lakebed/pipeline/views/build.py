@@ -20,13 +20,12 @@ from lakebed.pipeline.sql.definitions import parse_query, run_query
 from lakebed.pipeline.views.plan import MaterializePlan, MaterializeResult, Outcome, SliceOutcome, SlicePlan, plan_materialize
 from lakebed.pipeline.write.files import publish_files, write_frame
 from lakebed.pipeline.write.spark_engine import pack
-from lakebed.pipeline.write.staging import staging
 from lakebed.registry.files.operations import Operation
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.snapshots.pressure import wait_for_room
 from lakebed.registry.tables.names import resolve_name
 from lakebed.registry.tables.view_sets import guard_source, list_definitions, promote_when_covered
-from lakebed.staging.write import new_op_id
+from lakebed.staging.write import new_op_id, staging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -136,7 +135,7 @@ def build_slice(context: Context, plan: MaterializePlan, chosen: SlicePlan, fram
         )  # fmt: skip
         return 0
     table = plan.view.table
-    with staging(context, table, kind="materialize", held_back=False) as stage:
+    with staging(context.registry, context.storage, table, kind="materialize", ahead=True, held_back=False) as stage:
         rows = slice_frame(context, plan, chosen, frames)
         captured = write_frame(context, stage, table, pack(rows, table, size_bytes=chosen.size_bytes))
         publish_files(

@@ -30,10 +30,9 @@ from lakebed.pipeline.rows.types import needs_own_writer, quote, select_stored
 from lakebed.pipeline.spark.errors import spark_translated
 from lakebed.pipeline.spark.interrupts import interruptible
 from lakebed.pipeline.spark.shipping import ship
-from lakebed.pipeline.write.staging import Staging, staging
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.partitions.retire import DEFAULT_GRACE_US
-from lakebed.staging.register import statistics_spec_of
+from lakebed.staging.partition import statistics_spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -49,9 +48,8 @@ if TYPE_CHECKING:
     from lakebed.registry.partitions.publish import Published
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
+    from lakebed.staging.write import Staging
     from lakebed.storage.protocol import FileFacts, Storage
-
-__all__ = ["Staging", "list_settings", "publish_files", "staging", "write_frame", "write_physical"]
 
 _runs_here: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
 _WORKERS = 8

@@ -14,9 +14,9 @@ from lakebed.pipeline.results import InsertResult, result_of
 from lakebed.pipeline.write.files import publish_files, write_frame
 from lakebed.pipeline.write.insert import require_plain_table
 from lakebed.pipeline.write.json import write_json
-from lakebed.pipeline.write.staging import Staging, staging
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.registry.tables.names import resolve_name
+from lakebed.staging.write import Staging, staging
 from lakebed.storage.paths import below
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class GroupedWriter:
 
     def _open(self) -> _Group:
         table = require_table(self._context.registry, self._name)
-        opened = staging(self._context, table, kind="insert", mode="append")
+        opened = staging(self._context.registry, self._context.storage, table, mode="append", ahead=True)
         work = opened.__enter__()
         try:
             _ = work.directory  # a group without its intent could take no row, and no other would replace it

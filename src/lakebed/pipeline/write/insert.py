@@ -16,7 +16,7 @@ from lakebed.pipeline.context import MetadataMode
 from lakebed.pipeline.results import InsertResult, result_of
 from lakebed.pipeline.rows.types import from_spark
 from lakebed.pipeline.spark.errors import spark_translated
-from lakebed.pipeline.write.files import new_partition, staging, write_frame
+from lakebed.pipeline.write.files import new_partition, write_frame
 from lakebed.registry.backends.constraints import ConstraintRefusedError
 from lakebed.registry.files.batches import Batch, adopt_query, find_registered
 from lakebed.registry.journal.changes import last_journal_number
@@ -25,17 +25,18 @@ from lakebed.registry.partitions.replace import list_visible_partitions, retire_
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.registry.tables.names import resolve_name
 from lakebed.registry.tables.versions import list_versions, plan_evolution
+from lakebed.staging.write import staging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakebed.parquet.capture import CapturedFile
     from lakebed.pipeline.context import Context
-    from lakebed.pipeline.write.staging import Staging
     from lakebed.registry.partitions.publish import RetireAlso
     from lakebed.registry.registry import Registry
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
+    from lakebed.staging.write import Staging
 
 Mode = Literal["append", "overwrite", "overwrite_partitions"]
 
@@ -78,7 +79,7 @@ def _insert(
     replacing = list_visible_partitions(context.registry, table.table_id, instance=instance) if mode == "overwrite" else frozenset()
     since = last_journal_number(context.registry, table.table_id) if mode == "overwrite_partitions" else 0
     try:
-        with staging(context, table, mode=mode, batch=batch, began=began) as work:
+        with staging(context.registry, context.storage, table, mode=mode, batch=batch, ahead=True, began=began) as work:
             captured = write_frame(context, work, table, df)
             over = retire_in_paths(_paths(captured), since=since, instance=instance) if mode == "overwrite_partitions" else None
             _publish(context, work, table, captured, instance=instance, replacing=replacing, over=over, guard=guard)

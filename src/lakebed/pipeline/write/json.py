@@ -23,13 +23,12 @@ from lakebed.pipeline.rows.types import quote, to_spark_nullable
 from lakebed.pipeline.spark.errors import spark_translated
 from lakebed.pipeline.write.files import key_of, new_partition, prepare, publish_files, spark_location
 from lakebed.pipeline.write.insert import require_plain_table
-from lakebed.pipeline.write.staging import staging
 from lakebed.registry.files.operations import Operation
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.snapshots.pressure import wait_for_room
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.registry.tables.names import resolve_name
-from lakebed.staging.write import new_op_id
+from lakebed.staging.write import new_op_id, staging
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,9 +36,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
     from lakebed.pipeline.context import Context
-    from lakebed.pipeline.write.staging import Staging
     from lakebed.registry.partitions.publish import Published
     from lakebed.registry.tables.lake_tables import LakeTable
+    from lakebed.staging.write import Staging
 
 _WRITTEN = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # the default keeps milliseconds only
@@ -53,7 +52,7 @@ _READ = {"mode": "FAILFAST", "timeZone": "UTC", "recursiveFileLookup": "true"}
 def insert_json(context: Context, name: str | TableName, df: DataFrame, *, instance: str = GLOBAL_INSTANCE) -> InsertResult:
     """`insert` in append mode, as JSON files, each of one partition path."""
     table = _require_table(context, name)
-    with staging(context, table, mode="append") as work:
+    with staging(context.registry, context.storage, table, mode="append", ahead=True) as work:
         captured = write_json(context, work, table, df)
         published = publish_files(context, work, table, captured, instance=instance)
     return result_of(context, work, table.name, published, captured)

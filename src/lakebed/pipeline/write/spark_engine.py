@@ -14,8 +14,8 @@ from lakebed.pipeline.rows.scan import frame_of, stored_frame
 from lakebed.pipeline.spark.errors import spark_translated
 from lakebed.pipeline.spark.shipping import ship
 from lakebed.pipeline.write.files import key_of, write_frame, write_physical
-from lakebed.pipeline.write.staging import Staging
 from lakebed.registry.queries.plans import list_json
+from lakebed.staging.write import Staging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -17,6 +17,8 @@ _REGISTERED = """SELECT op_id, batch_id, query_id, result FROM operations
 WHERE table_id = :table_id AND app_id = :app_id AND state = 'registered' AND state <> 'rolled_back'"""
 _THIS = f"{_REGISTERED} AND batch_id = :batch_id"
 _NEWEST = f"{_REGISTERED} ORDER BY batch_id DESC LIMIT 1"
+_UNFINISHED = """SELECT op_id, staging_path FROM operations WHERE table_id = :table_id AND app_id = :app_id AND batch_id = :batch_id
+AND state IN ('writing', 'rolling_back') AND state <> 'rolled_back'"""
 _ADOPT = "UPDATE operations SET query_id = :query_id, updated_at = :now WHERE op_id = :op_id AND query_id IS NULL"
 
 
@@ -52,6 +54,12 @@ def find_registered(reader: Queryable, table: TableName, table_id: int, batch: B
     if batch.is_streamed and not _may_follow(found, batch):
         raise AnotherCheckpointError(str(table), app_id=batch.app_id, batch_id=batch.batch_id, newest=found.batch_id)
     return found if found.batch_id == batch.batch_id else None
+
+
+def list_unfinished(reader: Queryable, table_id: int, batch: Batch) -> list[tuple[str, str]]:
+    """Operation and directory of every try of the batch that is open, or whose rollback has not ended."""
+    rows = reader.query(_UNFINISHED, {"table_id": table_id, "app_id": batch.app_id, "batch_id": batch.batch_id})
+    return [(op_id, directory) for op_id, directory in rows]
 
 
 def adopt_query(tx: Transaction, found: RegisteredBatch, batch: Batch) -> None:
