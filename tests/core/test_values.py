@@ -11,7 +11,7 @@ from lakebed.core.errors import InvalidNameError, InvalidValueError
 from lakebed.core.files import FileType, Footer, NewFile
 from lakebed.core.ids import make_op_id, require_op_id
 from lakebed.core.names import TableName
-from lakebed.core.partitions import NewPartition
+from lakebed.core.partitions import NewPartition, join_event_ranges
 from lakebed.core.times import MAX_MICROS
 from strategies import op_ids
 
@@ -102,3 +102,17 @@ def test_a_partition_that_contradicts_itself_is_refused() -> None:
             NewPartition(table=table, schema_hash="h", fingerprint="f", files=given_files, event_range=event_range)
     with pytest.raises(InvalidNameError):
         NewPartition(table=table, schema_hash="h", fingerprint="f", instance="../x")
+
+
+def test_event_ranges_join_from_the_first_time_to_the_last_and_unknown_ones_widen_nothing() -> None:
+    assert join_event_ranges([(5, 9), None, (2, 6)]) == (2, 9)
+    assert join_event_ranges([None]) is None
+    assert join_event_ranges([]) is None
+
+
+def test_only_rows_get_a_fingerprint_that_changes_views() -> None:
+    first, second = fingerprints.make_fingerprint(has_rows=True), fingerprints.make_fingerprint(has_rows=True)
+
+    assert len(first) == 32
+    assert first != second
+    assert fingerprints.make_fingerprint(has_rows=False) == fingerprints.ZERO

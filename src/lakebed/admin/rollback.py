@@ -142,7 +142,7 @@ def _keep(table: LakeTable) -> Callable[[Transaction], None]:
 def _copy(storage: Storage, plan: _Plan, writing: Writing) -> list[NewPartition]:
     """One partition per version that the files were written under, which is what compaction and deletion go by."""
     if not plan.files:
-        return [partition_of(plan.restored, [], insert_range=None, instance=GLOBAL_INSTANCE)]
+        return [partition_of(plan.restored, [])]
     for file in plan.files:
         storage.copy(file.file_path, writing.new_path(partition_path=file.partition_path))
     storage.sync_tree(writing.directory)
@@ -151,7 +151,7 @@ def _copy(storage: Storage, plan: _Plan, writing: Writing) -> list[NewPartition]
         under = plan.versions[file.schema_hash]
         captured = capture(storage, path, under.schema, spec=statistics_spec_of(under), partition_path=file.partition_path)
         grouped[file.schema_hash].append(captured)
-    return [partition_of(plan.versions[key], files, insert_range=None, instance=GLOBAL_INSTANCE) for key, files in grouped.items()]
+    return [partition_of(plan.versions[key], files) for key, files in grouped.items()]
 
 
 def _publish(registry: Registry, plan: _Plan, writing: Writing, partitions: Sequence[NewPartition], *, actor: str) -> Published:

@@ -154,7 +154,7 @@ def _adopt_batch(adopting: _Adopting, steps: Sequence[FileStep], run: _Run, *, i
             return None
         if writing.paths:
             storage.sync_tree(writing.directory)
-        partition = partition_of(table, captured, insert_range=None, instance=adopting.request.instance)
+        partition = partition_of(table, captured, instance=adopting.request.instance)
         remember = _remember(table, writing, kept)
 
         def guard(tx: Transaction) -> None:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 from lakebed.compaction.engines import RewriteRequest
 from lakebed.core import fingerprints
 from lakebed.core.errors import RewriteMismatchError
-from lakebed.core.partitions import NewPartition
 from lakebed.parquet.rewrite.reader import RowSum, Source, sum_files
 from lakebed.parquet.rewrite.target import TargetSchema
 from lakebed.registry.files.operations import DEFAULT_LEASE_US
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.queries.small_files import COMPACT
 from lakebed.registry.tables.view_sets import guard_files
+from lakebed.staging.partition import partition_of
 from lakebed.staging.write import staging
 
 if TYPE_CHECKING:
@@ -128,15 +128,13 @@ def _publish(
 ) -> Published:
     """The partitions to retire are compared by partition and by file, under the table's lock: whoever changed one of them wins."""
     known = [partition.source_data_hash for partition in run.partitions if partition.source_data_hash is not None]
-    times = [c.event_range for c in written if c.event_range is not None]
-    partition = NewPartition(
-        table=run.table.name,
-        schema_hash=run.table.schema_hash,
-        fingerprint=fingerprints.add(partition.fingerprint for partition in run.partitions),
-        files=tuple(c.file for c in written),
+    partition = partition_of(
+        run.table,
+        written,
         instance=run.wanted.instance,
         insert_range=run.wanted.insert_range,
-        event_range=(min(low for low, _ in times), max(high for _, high in times)) if times else None,
+        fingerprint=fingerprints.add(partition.fingerprint for partition in run.partitions),
+        rows_are_ours=True,
         source_data_hash=fingerprints.add(known) if len(known) == len(run.partitions) else None,
         lookup_hash=run.partitions[0].lookup_hash,
     )

@@ -9,9 +9,13 @@ from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import GLOBAL_INSTANCE, require_instance
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lakebed.core.files import NewFile
     from lakebed.core.names import TableName
     from lakebed.core.times import TimeRange
+
+EventRange = tuple[int, int]  # closed: the smallest and the largest event time, in microseconds
 
 PARTITION_FORMAT = 2  # footers as raw tails; 1 = bare FileMetaData
 SMALL_FILE_BYTES = 32 * 1024 * 1024  # below this a file counts as small in table_stats
@@ -42,7 +46,7 @@ class NewPartition:
     files: tuple[NewFile, ...] = field(default=())
     instance: str = GLOBAL_INSTANCE
     insert_range: TimeRange | None = None
-    event_range: tuple[int, int] | None = None
+    event_range: EventRange | None = None
     source_data_hash: str | None = None
     lookup_hash: str | None = None
 
@@ -62,3 +66,9 @@ class NewPartition:
     @property
     def num_rows(self) -> int:
         return sum(f.row_count for f in self.files)
+
+
+def join_event_ranges(ranges: Iterable[EventRange | None]) -> EventRange | None:
+    """From the first event time to the last; a range that is not known widens nothing."""
+    known = [one for one in ranges if one is not None]
+    return (min(low for low, _ in known), max(high for _, high in known)) if known else None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.errors import CorruptionError, FileMissingError, FooterRowsError, LakebedError, NotAFileError, PathRefusedError
 from lakebed.core.files import ChecksumKind, Footer, NewFile
+from lakebed.core.partitions import join_event_ranges
 from lakebed.legacy.plan import BAD_FOOTER, CHANGED_FILE, MISSING_FILE, OUTSIDE, ROWS_DIFFER, UNFIT, LegacyFinding, find
 from lakebed.parquet.footer.framing import find_meta, normalize, read_tail
 from lakebed.parquet.footer.upgrade import count_rows, upgrade_v1
@@ -168,8 +169,7 @@ def _prepared(one: Located, answer: Inspection) -> Prepared:
 def _event_range(row: LegacyPartition, answer: Inspection) -> tuple[int, int] | None:
     """What the row says, widened by what the footer says: pruning must never miss a row."""
     registered = (row.min_event, row.max_event) if row.min_event is not None and row.max_event is not None else None
-    known = [r for r in (registered, answer.event_range) if r is not None]
-    return (min(low for low, _ in known), max(high for _, high in known)) if known else None
+    return join_event_ranges([registered, answer.event_range])
 
 
 def load_located(

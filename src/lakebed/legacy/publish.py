@@ -7,18 +7,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakebed.core import fingerprints
-from lakebed.core.partitions import NewPartition
+from lakebed.parquet.capture import CapturedFile
 from lakebed.registry.files.adoption import import_operation, require_not_imported
 from lakebed.registry.files.left_out import drop_records
 from lakebed.registry.files.operations import register_statements
 from lakebed.registry.partitions.publish import update_table_files
 from lakebed.registry.snapshots.pressure import wait_for_room
+from lakebed.staging.partition import partition_of
 from lakebed.staging.write import new_op_id, open_writing
 from lakebed.storage.intake import bring_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakebed.core.partitions import NewPartition
     from lakebed.legacy.files import Prepared
     from lakebed.registry.partitions.publish import Published
     from lakebed.registry.registry import Registry
@@ -73,13 +75,13 @@ def _publish(registry: Registry, table: LakeTable, schema_hash: str, prepared: S
 def _partition(table: LakeTable, schema_hash: str, one: Prepared) -> NewPartition:
     """The fingerprint follows from the key, so that every run of the import gives the same lake."""
     row, content = one.planned.row, hashlib.sha256(str(one.planned.key).encode()).digest()
-    return NewPartition(
-        table=table.name,
+    captured = [] if one.file is None else [CapturedFile(file=one.file, event_range=one.event_range)]
+    return partition_of(
+        table,
+        captured,
         schema_hash=schema_hash,
-        fingerprint=fingerprints.from_bytes(content) if one.file is not None else fingerprints.ZERO,
-        files=(one.file,) if one.file is not None else (),
+        fingerprint=fingerprints.from_bytes(content) if captured else fingerprints.ZERO,
         instance=row.instance,
         insert_range=one.planned.insert_range,
-        event_range=one.event_range if one.file is not None else None,
         source_data_hash=row.source_data_hash,
     )

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import FileChangedError, InvalidValueError, LakebedError
+from lakebed.core.partitions import join_event_ranges
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.parquet.capture import CapturedFile, capture_foreign
@@ -71,7 +72,7 @@ def _event_range(registry: Registry, storage: Storage, partition_id: int) -> tup
             message = f"{registered.path} tells no event time: retire its partition and write the rows again"
             raise InvalidValueError(message)
         ranges.append(answer.event_range)
-    return captured[0][0].table_id, (min(low for low, _ in ranges), max(high for _, high in ranges))
+    return captured[0][0].table_id, join_event_ranges(ranges)
 
 
 def capture_registered(registry: Registry, storage: Storage, paths: Sequence[str]) -> Iterator[Captured]:

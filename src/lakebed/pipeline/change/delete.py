@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -12,10 +11,10 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from lakebed.admin import MAX_PARTITIONS
 from lakebed.admin.audit import find_actor
-from lakebed.core import fingerprints
 from lakebed.core.errors import InvalidValueError, RewriteMismatchError, TooManyPartitionsError
+from lakebed.core.fingerprints import make_fingerprint
 from lakebed.core.names import TableName, require_instance
-from lakebed.core.partitions import NewPartition, Slice
+from lakebed.core.partitions import Slice
 from lakebed.core.schema.schema import RESERVED
 from lakebed.pipeline.change.delete_plan import plan_delete
 from lakebed.pipeline.change.versions import current_columns
@@ -28,6 +27,7 @@ from lakebed.registry.maintenance.runs import add_run, finish_run
 from lakebed.registry.partitions.publish import Published, Replacement, first_answer, publish_replacements
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.registry.tables.view_sets import guard_files
+from lakebed.staging.partition import partition_of
 from lakebed.staging.write import Staging, staging
 from lakebed.storage.paths import below
 
@@ -223,16 +223,15 @@ def _name(table: LakeTable, part: Touched) -> str:
 
 def _replacement(table: LakeTable, part: Touched, written: Sequence[CapturedFile]) -> Replacement:
     """The same slice with other content; nothing left is proof that the slice was processed."""
-    times = [captured.event_range for captured in written if captured.event_range is not None]
-    span = (min(low for low, _ in times), max(high for _, high in times)) if times else part.holder.event_range
-    partition = NewPartition(
-        table=table.name,
+    partition = partition_of(
+        table,
+        written,
         schema_hash=part.holder.schema_hash,
-        fingerprint=fingerprints.ZERO if part.is_emptied else fingerprints.from_bytes(secrets.token_bytes(16)),
-        files=tuple(captured.file for captured in written),
+        fingerprint=make_fingerprint(has_rows=not part.is_emptied),
         instance=part.holder.instance,
         insert_range=part.holder.insert_range,
-        event_range=span if written else None,
+        rows_are_ours=True,
+        event_range=part.holder.event_range,
     )
     return Replacement(
         partition=partition,

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING
 
-from lakebed.core import fingerprints
 from lakebed.core.errors import InvalidValueError, LakebedError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
-from lakebed.core.partitions import NewPartition
 from lakebed.core.times import Time, TimeRange
 from lakebed.pipeline.read.combine import combine_partials
 from lakebed.pipeline.rows.scan import frame_of
@@ -25,6 +22,7 @@ from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.snapshots.pressure import wait_for_room
 from lakebed.registry.tables.names import resolve_name
 from lakebed.registry.tables.view_sets import guard_source, list_definitions, promote_when_covered
+from lakebed.staging.partition import partition_of
 from lakebed.staging.write import new_op_id, staging
 
 if TYPE_CHECKING:
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from lakebed.core.partitions import NewPartition
     from lakebed.pipeline.context import Context
 
 
@@ -146,7 +145,6 @@ def build_slice(context: Context, plan: MaterializePlan, chosen: SlicePlan, fram
             instance=chosen.wanted.instance,
             insert_range=chosen.wanted.insert_range,
             replacing=victims,
-            fingerprint=fingerprints.from_bytes(secrets.token_bytes(16)) if captured else fingerprints.ZERO,
             source_data_hash=chosen.window.source_sum,
             lookup_hash=plan.lookup_hash,
             inputs=[plan.source.name],
@@ -192,10 +190,10 @@ def _lookup_frames(context: Context, plan: MaterializePlan) -> dict[str, DataFra
 
 
 def _empty(plan: MaterializePlan, chosen: SlicePlan) -> NewPartition:
-    return NewPartition(
-        table=plan.view.name,
-        schema_hash=plan.view.table.schema_hash,
-        fingerprint=fingerprints.ZERO,  # no rows add nothing: views over this one stay fresh when nothing becomes nothing
+    """No rows add nothing: views over this one stay fresh when nothing becomes nothing."""
+    return partition_of(
+        plan.view.table,
+        [],
         instance=chosen.wanted.instance,
         insert_range=chosen.wanted.insert_range,
         source_data_hash=chosen.window.source_sum,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -12,10 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from lakebed.core import fingerprints
 from lakebed.core.errors import InvalidValueError, NotIcebergReadyError, SchemaRefusedError, SessionRefusedError, StorageUnavailableError
 from lakebed.core.names import GLOBAL_INSTANCE
-from lakebed.core.partitions import NewPartition
 from lakebed.core.schema.types import Primitive
 from lakebed.parquet.capture import CapturedFile, capture_written
 from lakebed.parquet.footer.field_ids import give_ids
@@ -31,8 +28,7 @@ from lakebed.pipeline.spark.errors import spark_translated
 from lakebed.pipeline.spark.interrupts import interruptible
 from lakebed.pipeline.spark.shipping import ship
 from lakebed.registry.partitions.publish import publish_partition
-from lakebed.registry.partitions.retire import DEFAULT_GRACE_US
-from lakebed.staging.partition import statistics_spec_of
+from lakebed.staging.partition import partition_of, statistics_spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +41,7 @@ if TYPE_CHECKING:
     from lakebed.core.times import TimeRange
     from lakebed.parquet.inspect import StatisticsSpec
     from lakebed.pipeline.context import Context
-    from lakebed.registry.partitions.publish import Published
+    from lakebed.registry.partitions.publish import Published, RetireAlso
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
     from lakebed.staging.write import Staging
@@ -135,54 +131,28 @@ def publish_files(  # noqa: PLR0913 - one call says all that becomes true
     instance: str = GLOBAL_INSTANCE,
     insert_range: TimeRange | None = None,
     replacing: AbstractSet[int] = frozenset(),
-    keeping: AbstractSet[int] = frozenset(),
-    fingerprint: str | None = None,
+    over: RetireAlso | None = None,
     source_data_hash: str | None = None,
     lookup_hash: str | None = None,
     inputs: Sequence[TableName] = (),
     guard: Callable[[Transaction], None] | None = None,
-    schema_hash: str | None = None,
-    grace_us: int = DEFAULT_GRACE_US,
 ) -> Published:
     """Make the files one partition, in the transaction that also registers the operation; no file makes an empty partition."""
-    partition = new_partition(table, captured, instance=instance, insert_range=insert_range, schema_hash=schema_hash)
-    partition = replace(
-        partition,
-        source_data_hash=source_data_hash,
-        lookup_hash=lookup_hash,
-        fingerprint=fingerprint or partition.fingerprint,
-    )
     with work.stage("registry"):
-        work.published = publish_partition(
-            context.registry,
-            partition,
-            work.operation,
-            replacing=replacing,
-            keeping=keeping,
-            grace_us=grace_us,
-            inputs=inputs,
-            guard=guard,
+        require_event_times(table, captured)
+        partition = partition_of(
+            table,
+            captured,
+            instance=instance,
+            insert_range=insert_range,
+            source_data_hash=source_data_hash,
+            lookup_hash=lookup_hash,
+            rows_are_ours=True,
         )
+        work.published = publish_partition(
+            context.registry, partition, work.operation, replacing=replacing, retire_also=over, inputs=inputs, guard=guard
+        )  # fmt: skip
     return work.published
-
-
-def new_partition(
-    table: LakeTable,
-    captured: Sequence[CapturedFile],
-    *,
-    instance: str = GLOBAL_INSTANCE,
-    insert_range: TimeRange | None = None,
-    schema_hash: str | None = None,
-) -> NewPartition:
-    return NewPartition(
-        table=table.name,
-        schema_hash=schema_hash or table.schema_hash,
-        fingerprint=fingerprints.from_bytes(secrets.token_bytes(16)) if captured else fingerprints.ZERO,  # no rows change no view
-        files=tuple(c.file for c in captured),
-        instance=instance,
-        insert_range=insert_range,
-        event_range=_event_range(table, captured),
-    )
 
 
 def key_of(table: LakeTable) -> KeyPlan:
@@ -195,14 +165,12 @@ def list_settings(stored: str) -> tuple[str, ...]:
     return tuple(json.loads(stored))
 
 
-def _event_range(table: LakeTable, captured: Sequence[CapturedFile]) -> tuple[int, int] | None:
-    """Of the rows that have an event time; a file whose rows have none does not widen it."""
-    known = [c.event_range for c in captured if c.event_range is not None]
-    if captured and not known and table.row.event_time_field is not None:
-        name = table.schema.by_id[table.row.event_time_field].name
-        message = f"{table.name}: the event time {name} is NULL in every row, so no reader could find them: fill it before writing"
-        raise InvalidValueError(message)
-    return (min(low for low, _ in known), max(high for _, high in known)) if known else None
+def require_event_times(table: LakeTable, captured: Sequence[CapturedFile]) -> None:
+    if not captured or table.row.event_time_field is None or any(one.event_range is not None for one in captured):
+        return
+    name = table.schema.by_id[table.row.event_time_field].name
+    message = f"{table.name}: the event time {name} is NULL in every row, so no reader could find them: fill it before writing"
+    raise InvalidValueError(message)
 
 
 def require_settings(spark: SparkSession) -> None:

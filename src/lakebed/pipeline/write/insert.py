@@ -16,11 +16,11 @@ from lakebed.pipeline.context import MetadataMode
 from lakebed.pipeline.results import InsertResult, result_of
 from lakebed.pipeline.rows.types import from_spark
 from lakebed.pipeline.spark.errors import spark_translated
-from lakebed.pipeline.write.files import new_partition, write_frame
+from lakebed.pipeline.write.files import publish_files, write_frame
 from lakebed.registry.backends.constraints import ConstraintRefusedError
 from lakebed.registry.files.batches import Batch, adopt_query, find_registered
 from lakebed.registry.journal.changes import last_journal_number
-from lakebed.registry.partitions.publish import Published, publish_partition
+from lakebed.registry.partitions.publish import Published
 from lakebed.registry.partitions.replace import list_visible_partitions, retire_in_paths
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.registry.tables.names import resolve_name
@@ -32,11 +32,9 @@ if TYPE_CHECKING:
 
     from lakebed.parquet.capture import CapturedFile
     from lakebed.pipeline.context import Context
-    from lakebed.registry.partitions.publish import RetireAlso
     from lakebed.registry.registry import Registry
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
-    from lakebed.staging.write import Staging
 
 Mode = Literal["append", "overwrite", "overwrite_partitions"]
 
@@ -82,11 +80,12 @@ def _insert(
         with staging(context.registry, context.storage, table, mode=mode, batch=batch, ahead=True, began=began) as work:
             captured = write_frame(context, work, table, df)
             over = retire_in_paths(_paths(captured), since=since, instance=instance) if mode == "overwrite_partitions" else None
-            _publish(context, work, table, captured, instance=instance, replacing=replacing, over=over, guard=guard)
+            published = publish_files(
+                context, work, table, captured, instance=instance, replacing=replacing, over=over, guard=guard
+            )  # fmt: skip
     except ConstraintRefusedError as exc:
         return _first_answer(context, table, batch, exc)
-    assert work.published is not None  # noqa: S101 - the block that publishes ended without an error
-    return result_of(context, work, table.name, work.published, captured)
+    return result_of(context, work, table.name, published, captured)
 
 
 def schema_like(df: DataFrame) -> Schema:
@@ -113,22 +112,6 @@ def find_batch(context: Context, table: LakeTable, batch: Batch | None) -> Inser
         group=published.group, journal_number=published.journal_number, is_replay=True, table_id=table.table_id, file_ids=files,
         commits=context.commits,
     )  # fmt: skip
-
-
-def _publish(
-    context: Context,
-    work: Staging,
-    table: LakeTable,
-    captured: Sequence[CapturedFile],
-    *,
-    instance: str,
-    replacing: frozenset[int],
-    over: RetireAlso | None,
-    guard: Callable[[Transaction], None] | None,
-) -> None:
-    with work.stage("registry"):
-        partition = new_partition(table, captured, instance=instance)
-        work.published = publish_partition(context.registry, partition, work.operation, replacing=replacing, retire_also=over, guard=guard)
 
 
 def _first_answer(context: Context, table: LakeTable, batch: Batch | None, cause: ConstraintRefusedError) -> InsertResult:

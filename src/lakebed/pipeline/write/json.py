@@ -21,13 +21,14 @@ from lakebed.pipeline.rows.partition_key import KEY, micros_sql
 from lakebed.pipeline.rows.scan import FILE
 from lakebed.pipeline.rows.types import quote, to_spark_nullable
 from lakebed.pipeline.spark.errors import spark_translated
-from lakebed.pipeline.write.files import key_of, new_partition, prepare, publish_files, spark_location
+from lakebed.pipeline.write.files import key_of, prepare, publish_files, require_event_times, spark_location
 from lakebed.pipeline.write.insert import require_plain_table
 from lakebed.registry.files.operations import Operation
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.snapshots.pressure import wait_for_room
 from lakebed.registry.tables.lake_tables import require_table
 from lakebed.registry.tables.names import resolve_name
+from lakebed.staging.partition import partition_of
 from lakebed.staging.write import new_op_id, staging
 
 if TYPE_CHECKING:
@@ -83,7 +84,9 @@ def register_json_files(
         raise UnreadableFileError(min(missing), reason="it holds no row")
     app_id, batch_id = batch or (None, None)
     operation = Operation(op_id=new_op_id(context.registry), kind="register", app_id=app_id, batch_id=batch_id)
-    return publish_partition(context.registry, new_partition(table, captured, instance=instance), operation)
+    require_event_times(table, captured)
+    partition = partition_of(table, captured, instance=instance, rows_are_ours=True)
+    return publish_partition(context.registry, partition, operation)
 
 
 def _require_table(context: Context, name: str | TableName) -> LakeTable:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, overload
 
 from lakebed.core.errors import FileConflictError, InvalidValueError, OperationConflictError, PartitionConflictError, SchemaRefusedError
 from lakebed.core.files import FileType
-from lakebed.core.partitions import PARTITION_FORMAT, NewPartition, Slice
+from lakebed.core.partitions import PARTITION_FORMAT, NewPartition, Slice, join_event_ranges
 from lakebed.core.rows import TableFiles, list_columns
 from lakebed.core.times import TimeRange
 from lakebed.registry.backends.constraints import ConstraintRefusedError
@@ -345,8 +345,7 @@ def _partition_statement(
 
 def _event_range(partition: NewPartition, retiring: PartitionsToRetire) -> tuple[int, int] | tuple[None, None]:
     """Of the new rows and of those that are kept: retention judges the partition by it."""
-    known = [r for r in (partition.event_range, retiring.event_range if retiring.kept_ids else None) if r is not None]
-    return (min(low for low, _ in known), max(high for _, high in known)) if known else (None, None)
+    return join_event_ranges([partition.event_range, retiring.event_range if retiring.kept_ids else None]) or (None, None)
 
 
 def _file_statements(

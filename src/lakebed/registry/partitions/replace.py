@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -83,7 +82,7 @@ def _put_back(tx: Transaction, table: LockedTable, row: tuple[Any, ...], files: 
     """Its event range stays as wide as it was, which prunes too little and never too much."""
     changed = {
         "id": table.allocate_id(),
-        "fingerprint": fingerprints.from_bytes(secrets.token_bytes(16)),
+        "fingerprint": fingerprints.make_fingerprint(has_rows=True),
         "num_rows": sum(rows for _, rows in files),
         "file_count": len(files),
         "updated": tx.now,

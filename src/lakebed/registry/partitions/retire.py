@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.errors import AmbiguousPartitionError, InvalidValueError, PartitionNotFoundError, VictimsChangedError
 from lakebed.core.names import require_instance
-from lakebed.core.partitions import SMALL_FILE_BYTES, Slice
+from lakebed.core.partitions import SMALL_FILE_BYTES, Slice, join_event_ranges
 from lakebed.core.times import TimeRange
 from lakebed.registry.ids import ids_of_table
 from lakebed.registry.schema.predicates import VISIBLE_HASHES
@@ -21,7 +21,6 @@ from lakebed.registry.tables.expired import EXPIRED, note_expired
 from lakebed.registry.tables.groups import allocate_group
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from collections.abc import Set as AbstractSet
 
     from lakebed.core.partitions import NewPartition
@@ -117,7 +116,7 @@ def load_partitions_to_retire(
         raise VictimsChangedError(str(table.name), missing=tuple(sorted(gone)), what="files")
     return PartitionsToRetire(
         partition_ids=tuple(sorted(found)),
-        event_range=_span((row[1], row[2]) for row in rows),
+        event_range=join_event_ranges(None if None in row[1:3] else (row[1], row[2]) for row in rows),
         kept_ids=tuple(sorted(keeping)),
         kept_rows=sum(row[1] for row in kept),
     )
@@ -162,11 +161,6 @@ def _tally_visible(sums: RawRows) -> dict[str, FileCounts]:
         if is_visible:
             tallies[path] += -FileCounts(*(int(value) for value in counted))
     return tallies
-
-
-def _span(ranges: Iterable[tuple[int | None, int | None]]) -> tuple[int, int] | None:
-    known = [(low, high) for low, high in ranges if low is not None and high is not None]
-    return (min(low for low, _ in known), max(high for _, high in known)) if known else None
 
 
 def _existing(tx: Transaction, table: LockedTable) -> str:

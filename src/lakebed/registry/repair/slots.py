@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +77,6 @@ def _changes(tx: Transaction, table: LockedTable, row: dict[str, Any]) -> dict[s
         "id": table.allocate_id(),
         "begin_insert_time": begin,
         "end_insert_time": end,
-        "fingerprint": fingerprints.from_bytes(secrets.token_bytes(16)) if row["num_rows"] else row["fingerprint"],
+        "fingerprint": fingerprints.make_fingerprint(has_rows=True) if row["num_rows"] else row["fingerprint"],
         "updated": tx.now,
     }
