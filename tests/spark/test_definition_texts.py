@@ -7,7 +7,7 @@ import pytest
 from lakebed.core.errors import DefinitionRefusedError
 from lakebed.core.names import TableName
 from lakebed.pipeline.read.combine import parse_combine
-from lakebed.pipeline.sql.definitions import find_aggregates, list_grouping_columns, parse_query, parse_sources
+from lakebed.pipeline.sql.definitions import find_aggregates, list_grouping_columns, parse_definition, parse_sources
 
 VIEW = TableName("shop", "view")
 ROW_BY_ROW = [
@@ -108,4 +108,10 @@ def test_a_combine_over_anything_but_partials_is_refused() -> None:
 
 
 def test_a_table_is_mentioned_once_however_often_the_text_names_it() -> None:
-    assert parse_query("v", "SELECT 1 FROM a.b, c.d, `a`.b x").names == ("a.b", "c.d")
+    assert parse_definition("v", "SELECT 1 FROM a.b, c.d, `a`.b x").names == ("a.b", "c.d")
+
+
+def test_a_hint_names_no_table_of_its_own() -> None:
+    _, names = parse_sources(VIEW, "SELECT /*+ BROADCAST(prices) */ * FROM shop.orders JOIN shop.prices USING (k)")
+
+    assert names == (TableName("shop", "orders"), TableName("shop", "prices"))

@@ -9,13 +9,13 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from lakebed.core.errors import DefinitionRefusedError
 from lakebed.core.tables.view_sets import find_definition
 from lakebed.pipeline.rows.types import quote, to_spark_nullable
-from lakebed.pipeline.sql.definitions import PARTIALS, list_grouping_columns, parse_query, run_query
+from lakebed.pipeline.sql.definitions import PARTIALS, list_grouping_columns, parse_definition, run_definition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakebed.pipeline.context import Context
-    from lakebed.pipeline.sql.definitions import Query
+    from lakebed.pipeline.sql.parse import Query
     from lakebed.registry.tables.lake_tables import LakeTable
 
 
@@ -27,7 +27,8 @@ def combine_partials(context: Context, view: LakeTable, frame: DataFrame) -> Dat
     combine = find_combine(view)
     if combine is None:
         return frame
-    combined = run_query(context.spark, parse_combine(str(view.name), combine), {PARTIALS: frame})
+    name = str(view.name)
+    combined = run_definition(context.spark, name, parse_combine(name, combine), {PARTIALS: frame})
     wanted = to_spark_nullable(view.schema).fields
     # sums of decimals grow with every combining: the stored type is the first one
     return combined.select(*(F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in wanted))
@@ -45,7 +46,7 @@ def find_keys(view: LakeTable) -> frozenset[str] | None:
 
 
 def parse_combine(view: str, text: str) -> Query:
-    query = parse_query(view, text)
+    query = parse_definition(view, text)
     if query.names != (PARTIALS,):
         raise DefinitionRefusedError(view, reason=f"combine must read {PARTIALS!r} and nothing else")
     return query

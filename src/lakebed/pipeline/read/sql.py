@@ -10,9 +10,8 @@ from lakebed.core.errors import InvalidValueError
 from lakebed.pipeline.functions.answers import answer, bind_arguments, find_function
 from lakebed.pipeline.read.read import Ask, frame_of_planned, plan_all
 from lakebed.pipeline.rows.types import quote
-from lakebed.pipeline.spark.errors import spark_translated
 from lakebed.pipeline.sql.filters import Filter
-from lakebed.pipeline.sql.parse import find_conditions, parse_query, rewrite
+from lakebed.pipeline.sql.parse import find_conditions, parse_query, run_query
 from lakebed.registry.queries.time_travel import require_past
 from lakebed.registry.table_cache import missing_table
 from lakebed.registry.tables.names import resolve_name
@@ -38,12 +37,7 @@ def sql(context: Context, text: str, *, as_of: Time | None = None) -> DataFrame:
     require_moment(context, as_of)
     query = parse_query(text)
     frames = _table_frames(context, query, as_of) | _function_frames(context, query)
-    if not frames:
-        with spark_translated("the query"):
-            return context.spark.sql(text)
-    keys = {place: f"t{number}" for number, place in enumerate(frames)}
-    with spark_translated("the query"):
-        return context.spark.sql(rewrite(query, keys), None, **{keys[place]: frame for place, frame in frames.items()})
+    return run_query(context.spark, query, frames)
 
 
 def require_moment(context: Context, as_of: Time | None) -> None:
@@ -58,9 +52,10 @@ def require_moment(context: Context, as_of: Time | None) -> None:
 
 def asks_of(context: Context, query: Query, as_of: Time | None, *, in_catalog: bool) -> list[tuple[Mention, Ask]]:
     """What the query wants of each lake table it names, once per place. `in_catalog`: start Spark to look for others in its catalog."""
-    ours = [mention for mention in query.mentions if _is_ours(context, mention.name, in_catalog=in_catalog)]
+    named = [(mention, name) for mention in query.mentions if (name := mention.lake_name) is not None]
+    ours = [(mention, name) for mention, name in named if _is_ours(context, name, in_catalog=in_catalog)]
     zone, spell = context.source.zone if ours else None, partial(resolve_name, context.registry)
-    return [(mention, Ask(name=spell(mention.name), find=_finder(query, mention, zone), as_of=as_of)) for mention in ours]
+    return [(mention, Ask(name=spell(name), find=_finder(query, mention, zone), as_of=as_of)) for mention, name in ours]
 
 
 def resolve_function(context: Context, call: Call) -> DataFrame | None:
@@ -77,7 +72,7 @@ def _table_frames(context: Context, query: Query, as_of: Time | None) -> dict[Pl
     if not asked:
         return {}
     planned = plan_all(context, [ask for _, ask in asked])
-    return {mention.place: frame_of_planned(context, one) for (mention, _), one in zip(asked, planned, strict=True)}
+    return {query.require_place(mention): frame_of_planned(context, one) for (mention, _), one in zip(asked, planned, strict=True)}
 
 
 def _function_frames(context: Context, query: Query) -> dict[Place, DataFrame]:

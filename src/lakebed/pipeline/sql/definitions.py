@@ -1,23 +1,22 @@
-"""The text of a view set's query: which tables it reads, what makes it unfit for slices, and the same text over DataFrames."""
+"""The query of a view set: which tables it reads, what makes it unfit for slices, and the same query over DataFrames."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
-from lakebed.core.errors import DefinitionRefusedError
+from lakebed.core.errors import DefinitionRefusedError, QueryRefusedError
 from lakebed.core.names import TableName
-from lakebed.pipeline.rows.types import quote
-from lakebed.pipeline.spark.errors import spark_translated
+from lakebed.pipeline.sql.parse import parse_query, run_query
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from lakebed.pipeline.sql.parse import Mention, Query
 
 PARTIALS = "partials"  # the name of the partial results inside `combine`: users write it, never rename
 _SEES_ALL = (exp.Distinct, exp.AggFunc, exp.Window, exp.Limit, exp.Fetch, exp.Offset)
@@ -25,51 +24,30 @@ _PLAIN_PARTS = frozenset({"expressions", "from_", "where", "group", "having", "o
 _QUERIES = (exp.Select, exp.SetOperation)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
-    """A parsed query. `names` are the tables it mentions, in the order of the text, each once."""
-
-    view: str
-    text: str
-    tree: exp.Query
-    names: tuple[str, ...]
-
-
-def parse_query(view: str, text: str) -> Query:
-    """One statement that only reads."""
+@lru_cache(maxsize=64)
+def parse_definition(view: str, text: str) -> Query:
+    """One statement that only reads, and names its tables plainly."""
     try:
-        trees = [tree for tree in sqlglot.parse(text, read="spark") if tree is not None]
-    except (SqlglotError, ValueError, RecursionError) as exc:
-        raise DefinitionRefusedError(view, reason=f"the SQL cannot be parsed: {_first_line(exc)}") from exc
-    if len(trees) != 1 or not isinstance(trees[0], exp.Query):
-        raise DefinitionRefusedError(view, reason="the SQL must be exactly one SELECT")
-    if any(isinstance(node, exp.DML | exp.DDL | exp.Into) and not isinstance(node, exp.Query) for node in trees[0].walk()):
-        raise DefinitionRefusedError(view, reason="the SQL may only read")
-    found = [name for _, name in _mentions(trees[0], view)]
-    return Query(view=view, text=text, tree=trees[0], names=tuple(dict.fromkeys(found)))
+        query = parse_query(text)
+    except QueryRefusedError as exc:
+        raise DefinitionRefusedError(view, reason=f"the SQL must be exactly one SELECT: {exc.reason}") from exc
+    for mention in query.mentions:
+        _require_plain(mention, view)
+    return query
 
 
 def parse_sources(view: TableName, text: str) -> tuple[Query, tuple[TableName, ...]]:
     """A definition's query and the lake tables it reads; anything that is no `database.table` is refused."""
-    query = parse_query(str(view), text)
+    query = parse_definition(str(view), text)
     if bare := [name for name in query.names if "." not in name]:
         raise DefinitionRefusedError(str(view), reason=f"{bare[0]!a} is no lake table: write it as database.name")
     return query, tuple(TableName.parse(name) for name in query.names)
 
 
-def run_query(spark: SparkSession, query: Query, frames: Mapping[str, DataFrame], *, explain: bool = False) -> DataFrame:
-    """The query over these frames in place of its tables. No name is left behind in the session, also through Spark Connect."""
-    keys = {name: f"t{n}" for n, name in enumerate(query.names)}
-    pieces = ["EXPLAIN EXTENDED "] if explain else []
-    reached = 0
-    for table, name in sorted(_mentions(query.tree, query.view), key=lambda found: _start(found[0])):
-        begin, end = _start(table), _end(table)
-        alias = "" if table.alias else f" AS {quote(table.name)}"  # so that `orders.amount` goes on meaning its column
-        pieces += [_escaped(query.text[reached:begin]), f"{{{keys[name]}}}{alias}"]
-        reached = end + 1
-    pieces.append(_escaped(query.text[reached:]))
-    with spark_translated(query.view):
-        return spark.sql("".join(pieces), None, **{keys[name]: _frame_of(frames, name) for name in query.names})
+def run_definition(spark: SparkSession, view: str, query: Query, frames: Mapping[str, DataFrame], *, explain: bool = False) -> DataFrame:
+    """The query over these frames in place of the tables of these names."""
+    placed = {query.require_place(mention): _frame_of(frames, mention.name) for mention in query.mentions}
+    return run_query(spark, query, placed, doing=view, explain=explain)
 
 
 def _frame_of(frames: Mapping[str, DataFrame], name: str) -> DataFrame:
@@ -172,37 +150,13 @@ def _tainted_names(tree: exp.Expr, driving: str) -> frozenset[str]:
     return frozenset(tainted)
 
 
-def _mentions(tree: exp.Expr, view: str) -> Iterator[tuple[exp.Table, str]]:
-    """Tables outside the text itself; a common table expression hides a bare name."""
-    hidden = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-    for table in tree.find_all(exp.Table):
-        if not isinstance(table.this, exp.Identifier) or (not table.db and table.name.lower() in hidden):
-            continue
-        if table.catalog:
-            raise DefinitionRefusedError(view, reason=f"{table.sql()} has three parts: write database.name")
-        if any(table.args.get(key) for key in ("sample", "version", "when", "pivots", "changes")):
-            raise DefinitionRefusedError(
-                view, reason=f"{table.sql(dialect='spark')}: samples, versions and pivots of a table cannot be sliced"
-            )
-        yield table, _name(table)
+def _require_plain(mention: Mention, view: str) -> None:
+    table = mention.node
+    if table.catalog:
+        raise DefinitionRefusedError(view, reason=f"{table.sql()} has three parts: write database.name")
+    if any(table.args.get(key) for key in ("sample", "version", "when", "pivots", "changes")):
+        raise DefinitionRefusedError(view, reason=f"{table.sql(dialect='spark')}: samples, versions and pivots of a table cannot be sliced")
 
 
 def _name(table: exp.Table) -> str:
     return f"{table.db}.{table.name}" if table.db else table.name
-
-
-def _start(table: exp.Table) -> int:
-    part = table.args.get("db") or table.this
-    return int(part.meta["start"])
-
-
-def _end(table: exp.Table) -> int:
-    return int(table.this.meta["end"])
-
-
-def _escaped(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")
-
-
-def _first_line(exc: Exception) -> str:
-    return next(iter(str(exc).splitlines()), type(exc).__name__)[:300]

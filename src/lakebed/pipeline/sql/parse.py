@@ -1,4 +1,4 @@
-"""The text of a query: which lake tables it names where, what it surely asks of each, and the same text with other names in their place."""
+"""The text of a query, parsed in one place: which tables it names where, what it surely asks of each, and the same text over DataFrames."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from sqlglot.errors import SqlglotError
 from lakebed.core.errors import InvalidNameError, QueryRefusedError
 from lakebed.core.names import TableName
 from lakebed.pipeline.rows.types import quote
+from lakebed.pipeline.spark.errors import spark_translated
 from lakebed.pipeline.sql.filters import Filter, conditions_of, has_doubtful_quotes, literal_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakebed.core.schema.schema import Schema
     from lakebed.pipeline.sql.predicates import Zone
@@ -35,11 +38,21 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A table named in FROM or JOIN, where it stands."""
+    """A table named in FROM or JOIN, as it is written; `place` is None where the parser does not say where it stands."""
 
-    name: TableName
-    place: Place
+    name: str
+    place: Place | None
     node: exp.Table
+
+    @property
+    def lake_name(self) -> TableName | None:
+        """None where the name cannot be that of a lake table, such as parquet.`/a/path`."""
+        if not self.node.db or self.node.catalog:
+            return None
+        try:
+            return TableName(self.node.db, self.node.name)
+        except InvalidNameError:
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +67,22 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Query:
+    """One statement that only reads. `mentions` are tables outside the text itself, in the order of the parser."""
+
     text: str
     tree: exp.Query
     mentions: tuple[Mention, ...]
     calls: tuple[Call, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tables it mentions, each once."""
+        return tuple(dict.fromkeys(mention.name for mention in self.mentions))
+
+    def require_place(self, mention: Mention) -> Place:
+        if mention.place is None:
+            raise QueryRefusedError(self.text, reason=f"the place of {mention.name} in it cannot be told")
+        return mention.place
 
 
 def parse_query(text: str) -> Query:
@@ -89,7 +114,18 @@ def find_conditions(query: Query, mention: Mention, schema: Schema, zone: Zone) 
     return found if is_alone else found.without_null_wanted()
 
 
-def rewrite(query: Query, names: Mapping[Place, str]) -> str:
+def run_query(
+    spark: SparkSession, query: Query, frames: Mapping[Place, DataFrame], *, doing: str = "the query", explain: bool = False
+) -> DataFrame:
+    """The query over these frames in their places. No name is left behind in the session, also through Spark Connect."""
+    given = {id(frame): frame for frame in frames.values()}
+    keys = {key: f"t{number}" for number, key in enumerate(given)}
+    text = _with_names(query, {place: keys[id(frame)] for place, frame in frames.items()}) if frames else query.text
+    with spark_translated(doing):
+        return spark.sql(f"EXPLAIN EXTENDED {text}" if explain else text, None, **{keys[key]: frame for key, frame in given.items()})
+
+
+def _with_names(query: Query, names: Mapping[Place, str]) -> str:
     """The text with `{name}` in these places, for `spark.sql(text, name=frame)`; all else as it was, braces doubled."""
     edits = [(place, f"{{{names[place]}}}{_alias(node)}") for node, place in _nodes(query) if place in names]
     edits += [(place, "") for place in _database_prefixes(query, names)]
@@ -101,7 +137,7 @@ def rewrite(query: Query, names: Mapping[Place, str]) -> str:
 
 
 def _nodes(query: Query) -> Iterator[tuple[exp.Table, Place]]:
-    yield from ((mention.node, mention.place) for mention in query.mentions)
+    yield from ((mention.node, mention.place) for mention in query.mentions if mention.place is not None)
     yield from ((call.node, call.place) for call in query.calls)
 
 
@@ -112,14 +148,13 @@ def _alias(node: exp.Table) -> str:
 
 
 def _mentions(tree: exp.Expr, text: str) -> Iterator[Mention]:
+    hidden = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}  # a common table expression hides a bare name
     for node in tree.find_all(exp.Table):
-        if node.find_ancestor(exp.Hint) is not None or not isinstance(node.this, exp.Identifier) or not node.db or node.catalog:
+        if node.find_ancestor(exp.Hint) is not None or not isinstance(node.this, exp.Identifier):
             continue
-        try:
-            name = TableName(node.db, node.name)
-        except InvalidNameError:
-            continue  # such as parquet.`/a/path`: Spark's business
-        yield Mention(name, _place(node.args["db"], node.this, text), node)
+        if node.db or node.name.lower() not in hidden:
+            name = f"{node.db}.{node.name}" if node.db else node.name
+            yield Mention(name, _place(node.args.get("db") or node.this, node.this, text), node)
 
 
 def _calls(tree: exp.Expr, text: str) -> Iterator[Call]:
@@ -147,11 +182,11 @@ def _arguments(nodes: Sequence[exp.Expr]) -> tuple[tuple[object, ...], dict[str,
     return tuple(positional), named
 
 
-def _place(first: exp.Expr, last: exp.Expr, text: str) -> Place:
+def _place(first: exp.Expr, last: exp.Expr, text: str) -> Place | None:
     """Where the parser says the name stands, if it does."""
     begin, end = first.meta.get("start"), last.meta.get("end")
     if begin is None or end is None or not _spells(text, first) or not _spells(text, last):
-        raise QueryRefusedError(text, reason=f"the place of {first.name}.{last.name} in it cannot be told")
+        return None
     return Place(begin, end + 1)
 
 
@@ -174,7 +209,7 @@ def _closing(text: str, begin: int) -> int | None:
 
 def _database_prefixes(query: Query, names: Mapping[Place, str]) -> Iterator[Place]:
     """`shop.` in `shop.orders.amount`: the frame that takes the table's place is called `orders` alone."""
-    tables = {(m.name.database.lower(), m.name.name.lower()) for m in query.mentions if m.place in names and not m.node.alias}
+    tables = {(m.node.db.lower(), m.node.name.lower()) for m in query.mentions if m.place in names and m.node.db and not m.node.alias}
     aliases = {node.alias_or_name.lower() for node in query.tree.find_all(exp.Table, exp.Subquery, exp.CTE) if not node.args.get("db")}
     for column in query.tree.find_all(exp.Column):
         database, table = column.args.get("db"), column.args.get("table")
@@ -197,9 +232,9 @@ def _belongs(column: exp.Column, mention: Mention, *, is_alone: bool) -> bool:
     if column.args.get("catalog"):
         return False
     if column.args.get("db"):
-        return not mention.node.alias and f"{column.args['db'].name}.{column.table}".lower() == str(mention.name).lower()
+        return not mention.node.alias and f"{column.args['db'].name}.{column.table}".lower() == mention.name.lower()
     if column.table:
-        return column.table.lower() == (mention.node.alias or mention.name.name).lower()
+        return column.table.lower() == (mention.node.alias or mention.node.name).lower()
     return is_alone
 
 

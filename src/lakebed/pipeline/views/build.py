@@ -13,7 +13,7 @@ from lakebed.pipeline.read.combine import combine_partials
 from lakebed.pipeline.rows.scan import frame_of
 from lakebed.pipeline.rows.types import quote
 from lakebed.pipeline.spark.errors import SPARK_ERRORS, spark_translated, translate
-from lakebed.pipeline.sql.definitions import parse_query, run_query
+from lakebed.pipeline.sql.definitions import parse_definition, run_definition
 from lakebed.pipeline.views.plan import MaterializePlan, MaterializeResult, Outcome, SliceOutcome, SlicePlan, plan_materialize
 from lakebed.pipeline.write.files import publish_files, write_frame
 from lakebed.pipeline.write.spark_engine import pack
@@ -156,8 +156,9 @@ def build_slice(context: Context, plan: MaterializePlan, chosen: SlicePlan, fram
 def slice_frame(context: Context, plan: MaterializePlan, chosen: SlicePlan, frames: Mapping[str, DataFrame]) -> DataFrame:
     """The definition over exactly the source rows of one window; a source that combines is combined first, as a reader sees it."""
     rows = combine_partials(context, plan.source, frame_of(context, plan.source.schema, chosen.paths))
-    query = parse_query(str(plan.view.name), plan.view.definition.sql)
-    result = run_query(context.spark, query, {**frames, str(plan.source.name): rows})
+    view = str(plan.view.name)
+    query = parse_definition(view, plan.view.definition.sql)
+    result = run_definition(context.spark, view, query, {**frames, str(plan.source.name): rows})
     with spark_translated(str(chosen.wanted)):
         return result.select(*(quote(column.name) for column in plan.view.table.schema.fields))
 

@@ -16,7 +16,7 @@ from lakebed.pipeline.read.combine import parse_combine
 from lakebed.pipeline.rows.scan import frame_of
 from lakebed.pipeline.rows.types import from_spark
 from lakebed.pipeline.spark.errors import spark_translated
-from lakebed.pipeline.sql.definitions import PARTIALS, find_aggregates, has_unknown_functions, parse_sources, run_query
+from lakebed.pipeline.sql.definitions import PARTIALS, find_aggregates, has_unknown_functions, parse_sources, run_definition
 from lakebed.registry.table_cache import missing_table
 from lakebed.registry.tables.lake_tables import TableSpec, create_table, find_table, read_table, require_table
 from lakebed.registry.tables.names import resolve_name
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakebed.core.names import TableName
     from lakebed.core.tables.view_sets import Lookups
     from lakebed.pipeline.context import Context
-    from lakebed.pipeline.sql.definitions import Query
+    from lakebed.pipeline.sql.parse import Query
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.tables.view_sets import ViewSet
     from lakebed.registry.transaction import Transaction
@@ -177,18 +177,18 @@ def _analyse(context: Context, view: TableName, definition: Definition, query: Q
     tables = _require_inputs(context, view, definition.inputs)
     require_fitting(definition.slice_us, window_us=merge_window(tables[definition.over]), source=definition.over)
     frames = {str(name): frame_of(context, table.schema, []) for name, table in tables.items()}
-    columns = _columns_of(context, query, frames)
+    columns = _columns_of(context, view, query, frames)
     if definition.combine is None and not definition.partial:
-        _require_no_aggregate(context, definition, query, frames)
+        _require_no_aggregate(context, view, definition, query, frames)
     schema = loosen(from_spark(columns))  # that a count is never NULL is true of one slice, not of what combines them
     if definition.combine is not None:
         _require_same_columns(context, view, definition.combine, schema)
     return schema
 
 
-def _columns_of(context: Context, query: Query, frames: dict[str, DataFrame]) -> StructType:
-    with spark_translated(query.view):  # through Spark Connect a query is only understood here
-        return run_query(context.spark, query, frames).schema
+def _columns_of(context: Context, view: TableName, query: Query, frames: dict[str, DataFrame]) -> StructType:
+    with spark_translated(str(view)):  # through Spark Connect a query is only understood here
+        return run_definition(context.spark, str(view), query, frames).schema
 
 
 def _require_inputs(context: Context, view: TableName, names: Sequence[TableName]) -> dict[TableName, LakeTable]:
@@ -217,19 +217,19 @@ def find_dependent(view: TableName, names: Sequence[TableName], known: dict[Tabl
     return None
 
 
-def _require_no_aggregate(context: Context, definition: Definition, query: Query, frames: dict[str, DataFrame]) -> None:
+def _require_no_aggregate(context: Context, view: TableName, definition: Definition, query: Query, frames: dict[str, DataFrame]) -> None:
     reason = find_aggregates(query, str(definition.over))
-    if reason is None and has_unknown_functions(query) and _explains_aggregate(context, query, frames):
+    if reason is None and has_unknown_functions(query) and _explains_aggregate(context, view, query, frames):
         reason = "Spark plans it as an aggregate"
     if reason is not None:
         advice = f"a slice would hold partial results. Give combine= (SQL over {PARTIALS!r}), or accept them with partial=True"
-        raise DefinitionRefusedError(query.view, reason=f"{reason}, so {advice}")
+        raise DefinitionRefusedError(str(view), reason=f"{reason}, so {advice}")
 
 
-def _explains_aggregate(context: Context, query: Query, frames: dict[str, DataFrame]) -> bool:
+def _explains_aggregate(context: Context, view: TableName, query: Query, frames: dict[str, DataFrame]) -> bool:
     """Spark's own word on functions that the parser does not know; it cannot tell lookups from the source."""
-    with spark_translated(query.view):
-        plan = str(run_query(context.spark, query, frames, explain=True).collect()[0][0])
+    with spark_translated(str(view)):
+        plan = str(run_definition(context.spark, str(view), query, frames, explain=True).collect()[0][0])
     analysed = plan.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
     return any(mark in analysed for mark in _SEES_ALL)
 
@@ -237,7 +237,7 @@ def _explains_aggregate(context: Context, query: Query, frames: dict[str, DataFr
 def _require_same_columns(context: Context, view: TableName, combine: str, schema: Schema) -> None:
     partials = frame_of(context, schema, [])
     try:
-        combined = from_spark(_columns_of(context, parse_combine(str(view), combine), {PARTIALS: partials}))
+        combined = from_spark(_columns_of(context, view, parse_combine(str(view), combine), {PARTIALS: partials}))
     except SchemaRefusedError as exc:
         raise DefinitionRefusedError(str(view), reason=f"combine gives columns that cannot be stored: {exc}") from exc
     given, wanted = {f.name: f for f in combined.fields}, {f.name: f for f in schema.fields}
