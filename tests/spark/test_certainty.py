@@ -15,7 +15,7 @@ from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.pipeline.read.read import Ask, question_of
 from lakebed.pipeline.read.strict import find_proven, list_proofs
-from lakebed.pipeline.sql.filters import find_filter
+from lakebed.pipeline.sql.filters import parse_where
 from lakebed.pipeline.sql.predicates import Zone
 from lakebed.registry.partitions.replace import list_holders
 from lakebed.registry.queries.plans import read_plan
@@ -80,7 +80,7 @@ def file_of(values: Values, key: str | None = None) -> NewFile:
 
 
 def find(registry: Registry, table: LakeTable, where: str) -> frozenset[str]:
-    ask = Ask(name=table.name, find=lambda found: find_filter(where, found.schema, UTC))
+    ask = Ask(name=table.name, find=lambda found: parse_where(where).find_filter(found.schema, UTC))
     with registry.read() as reader:
         question = question_of(reader, ask, table)
         plan = read_plan(
@@ -88,7 +88,7 @@ def find(registry: Registry, table: LakeTable, where: str) -> frozenset[str]:
         )
         holders = list_holders(reader, table.table_id, plan.paths)
         files = [f for f in list_live_files(reader, [h.partition_id for h in holders]) if f.path in set(plan.paths)] if holders else []
-        return find_proven(reader, ask, question, list_proofs(where, table, UTC), files)
+        return find_proven(reader, ask, question, list_proofs(parse_where(where), table, UTC), files)
 
 
 @settings(max_examples=40)

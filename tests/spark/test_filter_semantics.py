@@ -13,7 +13,7 @@ from lakebed.core.schema import bounds
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.pipeline.rows.types import to_spark
-from lakebed.pipeline.sql.filters import find_filter
+from lakebed.pipeline.sql.filters import parse_where
 from lakebed.pipeline.sql.predicates import Zone
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def test_no_row_that_spark_selects_lies_outside_of_a_condition(spark: SparkSessi
 def check_kind(spark: SparkSession, kind: str, zone: Zone) -> int:
     primitive = Primitive.parse(kind)
     schema = Schema(fields=(Field(field_id=1, name="c", type=primitive),))
-    found_in = {text: find_filter(text, schema, zone) for text in texts()}
+    found_in = {text: parse_where(text).find_filter(schema, zone) for text in texts()}
     filters = {text: found for text, found in found_in.items() if len(found.conditions) == 1 + (" AND c <= " in text)}
     for value, selected in zip(VALUES[kind], judge(spark, kind, list(filters)), strict=True):
         for (text, found), is_selected in zip(filters.items(), selected, strict=True):

@@ -20,7 +20,7 @@ from lakebed.core.schema.types import Field, Primitive
 from lakebed.pipeline.context import Context
 from lakebed.pipeline.read.read import Ask, plan_all, plan_one
 from lakebed.pipeline.spark.session import SparkSource
-from lakebed.pipeline.sql.filters import Filter, find_filter, prune_paths
+from lakebed.pipeline.sql.filters import Filter, parse_where, prune_paths
 from lakebed.pipeline.sql.predicates import Zone
 from lakebed.registry.connect import open_backend
 from lakebed.registry.registry import Registry
@@ -190,7 +190,7 @@ def questions(draw: st.DrawFn) -> Predicate:
 
 
 def plan(full: Lakeful, where: str) -> list[str]:
-    ask = Ask(name=full.table.name, find=lambda table: find_filter(where, table.schema, Zone.parse("UTC")))
+    ask = Ask(name=full.table.name, find=lambda table: parse_where(where).find_filter(table.schema, Zone.parse("UTC")))
     with full.lake.registry.read() as reader:
         table = read_table(reader, full.table.name)
         assert table is not None
@@ -226,7 +226,7 @@ def test_an_exact_value_leaves_the_files_of_its_partition_alone(lakefuls: list[L
 
 def test_paths_that_cannot_be_read_are_kept() -> None:
     transforms = resolve_transforms(SCHEMA, ("name",))
-    conditions = find_filter("name = 'a'", SCHEMA, Zone.parse("UTC")).conditions
+    conditions = parse_where("name = 'a'").find_filter(SCHEMA, Zone.parse("UTC")).conditions
 
     assert prune_paths(["name=a", "name=b", "no path", "other=b", ""], transforms, conditions) == ["name=a", "no path", "other=b", ""]
     assert prune_paths(["name=a"], transforms, conditions) is None
@@ -238,7 +238,7 @@ def test_null_has_a_partition_of_its_own() -> None:
     transforms, paths = resolve_transforms(SCHEMA, ("name",)), [encode_partition_path([("name", value)]) for value in (None, "", "a")]
 
     def left(where: str) -> list[str] | None:
-        return prune_paths(paths, transforms, find_filter(where, SCHEMA, Zone.parse("UTC")).conditions)
+        return prune_paths(paths, transforms, parse_where(where).find_filter(SCHEMA, Zone.parse("UTC")).conditions)
 
     assert left("name IS NULL") == paths[:1]
     assert left("name IS NOT NULL") == left("name >= ''") == paths[1:]

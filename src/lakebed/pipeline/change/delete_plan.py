@@ -15,7 +15,7 @@ from lakebed.pipeline.read.strict import find_proven, list_proofs
 from lakebed.pipeline.rows.scan import FILE, frame_of, frame_with_files
 from lakebed.pipeline.spark.errors import spark_translated
 from lakebed.pipeline.spark.interrupts import interruptible
-from lakebed.pipeline.sql.filters import find_filter, parse_where
+from lakebed.pipeline.sql.filters import parse_where
 from lakebed.registry.partitions.replace import list_holders
 from lakebed.registry.queries.plans import read_plan
 from lakebed.registry.tables.versions import list_versions
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lakebed.core.names import TableName
     from lakebed.pipeline.context import Context
     from lakebed.pipeline.read.strict import Proof
+    from lakebed.pipeline.sql.filters import Where
     from lakebed.registry.partitions.replace import LivePartition
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.tables.view_sets import LiveFile
@@ -97,27 +98,26 @@ def plan_delete(context: Context, name: TableName, where: str, *, instance: str 
     context.lease.hold([context.registry.require_table_id(name)])
     with context.registry.read() as reader:
         table = require_in(reader, context, name)
-        where = freeze(context, where, [column.name for column in table.schema.fields])
-        _require_condition(context, table, where)
-        ask = Ask(name=name, find=lambda found: find_filter(where, found.schema, zone), instance=instance)
-        found = _read_candidates(reader, ask, table, list_proofs(where, table, zone))
+        condition = parse_where(freeze(context, where, [column.name for column in table.schema.fields]))
+        _require_condition(context, table, condition)
+        ask = Ask(name=name, find=lambda found: condition.find_filter(found.schema, zone), instance=instance)
+        found = _read_candidates(reader, ask, table, list_proofs(condition, table, zone))
     doubtful = [file for file in found.files if file.path in found.suspected - found.proven]
-    matched = _count_matches(context, table, where, doubtful)
+    matched = _count_matches(context, table, condition.text, doubtful)
     matched.update({file.path: file.row_count for file in found.files if file.path in found.proven})
     owned: dict[int, list[LiveFile]] = defaultdict(list)
     for file in found.files:
         owned[file.partition_id].append(file)
     touched = [part for holder in found.holders if (part := _judge(holder, owned[holder.partition_id], matched)) is not None]
-    return DeletePlan(table=table, where=where, touched=tuple(touched), versions=found.versions, examined=len(doubtful))
+    return DeletePlan(table=table, where=condition.text, touched=tuple(touched), versions=found.versions, examined=len(doubtful))
 
 
-def _require_condition(context: Context, table: LakeTable, where: str) -> None:
+def _require_condition(context: Context, table: LakeTable, where: Where) -> None:
     """Rows are looked at twice, to count and to rewrite: a condition must say the same of a row each time."""
-    tree = parse_where(where)
-    if tree is None:
-        message = f"{table.name}: the condition {where!a} cannot be parsed: write it as behind WHERE"
+    if where.tree is None:
+        message = f"{table.name}: the condition {where.text!a} cannot be parsed: write it as behind WHERE"
         raise InvalidValueError(message)
-    for node in tree.walk():
+    for node in where.tree.walk():
         if isinstance(node, exp.Query | exp.Subquery):
             message = f"{table.name}: a condition to delete by may not hold a query: collect its values first and name them"
             raise InvalidValueError(message)
@@ -125,7 +125,7 @@ def _require_condition(context: Context, table: LakeTable, where: str) -> None:
             message = f"{table.name}: {node.sql(dialect='spark')!a} changes from one look to the next: give its value as a literal"
             raise InvalidValueError(message)
     with spark_translated(f"the condition on {table.name}"):
-        frame_of(context, table.schema, []).where(where).schema  # noqa: B018 - Spark analyses it here
+        frame_of(context, table.schema, []).where(where.text).schema  # noqa: B018 - Spark analyses it here
 
 
 def _read_candidates(reader: Reader, ask: Ask, table: LakeTable, proofs: Sequence[Proof] | None) -> _Candidates:

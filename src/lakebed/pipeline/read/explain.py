@@ -9,7 +9,7 @@ from lakebed.core.schema.types import Primitive
 from lakebed.core.times import DAY_US, Time, from_micros, show
 from lakebed.pipeline.read.read import Ask, Window, find_paths, question_of, require_in
 from lakebed.pipeline.read.sql import asks_of, require_moment
-from lakebed.pipeline.sql.filters import Filter, find_filter
+from lakebed.pipeline.sql.filters import Filter, parse_where
 from lakebed.pipeline.sql.parse import parse_query
 from lakebed.registry.queries.plans import count_files, find_event_range
 from lakebed.registry.tables.names import resolve_name
@@ -96,7 +96,7 @@ def explain_read(
     window, zone = Window.of(begin, end), context.source.zone
 
     def find(table: LakeTable) -> Filter:
-        return window.conditions(table) & (Filter() if where is None else find_filter(where, table.schema, zone))
+        return window.conditions(table) & (Filter() if where is None else parse_where(where).find_filter(table.schema, zone))
 
     ask = Ask(name=resolve_name(context.registry, name), find=find, as_of=as_of, instance=instance)
     return Explanation(text=f"{name} {window} {where or ''}".rstrip(), scans=_scan_all(context, [ask]))

@@ -18,7 +18,7 @@ from lakebed.pipeline.read.combine import combine_partials, find_keys
 from lakebed.pipeline.rows.scan import frame_of
 from lakebed.pipeline.rows.types import quote
 from lakebed.pipeline.spark.errors import spark_translated
-from lakebed.pipeline.sql.filters import Filter, find_filter, prune_paths
+from lakebed.pipeline.sql.filters import Filter, parse_where, prune_paths
 from lakebed.pipeline.sql.predicates import Condition
 from lakebed.registry.queries.plans import find_event_range, list_partition_paths, read_plan
 from lakebed.registry.queries.time_travel import go_back
@@ -88,11 +88,11 @@ def read(  # noqa: PLR0913 - one keyword per choice
     An earlier state has the columns that served then, unless `with_current_columns`; `where` and `columns` name those. The files stay in the warehouse until this process lets go of its lease (`context.lease`).
     """
     window = Window.of(begin, end)
-    zone = context.source.zone if where is not None else None
+    condition, zone = (None, None) if where is None else (parse_where(where), context.source.zone)
 
     def find(table: LakeTable) -> Filter:
         timed = window.conditions(table)
-        return timed if where is None or zone is None else timed & find_filter(where, table.schema, zone)
+        return timed if condition is None or zone is None else timed & condition.find_filter(table.schema, zone)
 
     ask = Ask(
         name=resolve_name(context.registry, name), find=find, as_of=as_of, instance=instance, with_current_columns=with_current_columns

@@ -6,16 +6,14 @@ same pruning that readers rest on, asked the other way round.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from lakebed.core.errors import InvalidValueError
-from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.schema.types import Primitive
-from lakebed.pipeline.sql.filters import Filter, conditions_of, has_doubtful_quotes, list_conjuncts, parse_where, partition_texts
+from lakebed.pipeline.sql.filters import Filter, conditions_of, partition_texts
 from lakebed.pipeline.sql.predicates import Condition
 from lakebed.registry.queries.plans import read_plan
 from lakebed.storage.partition_paths import decode_partition_path
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from lakebed.core.schema.transforms import Transform
     from lakebed.core.schema.types import Field
     from lakebed.pipeline.read.read import Ask, Question
+    from lakebed.pipeline.sql.filters import Where
     from lakebed.pipeline.sql.predicates import Zone
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.tables.view_sets import LiveFile
@@ -63,13 +62,11 @@ class Proof:
         return any(told.get(name) in texts for name, texts in self.values)
 
 
-def list_proofs(where: str, table: LakeTable, zone: Zone) -> list[Proof] | None:
+def list_proofs(where: Where, table: LakeTable, zone: Zone) -> list[Proof] | None:
     """How each conjunct could be proven; None where one of them is not understood."""
-    tree = parse_where(where)
-    if tree is None or has_doubtful_quotes(where):
+    if (conjuncts := where.conjuncts) is None:
         return None
-    transforms = resolve_transforms(table.schema, json.loads(table.metadata.partition_by))
-    proofs = [_proof(conjunct, table.schema, transforms, zone) for conjunct in list_conjuncts(tree)]
+    proofs = [_proof(conjunct, table.schema, table.transforms, zone) for conjunct in conjuncts]
     known = [proof for proof in proofs if proof is not None]
     return known if len(known) == len(proofs) else None
 

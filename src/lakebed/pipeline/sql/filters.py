@@ -76,22 +76,30 @@ class Filter:
         return Filter(conditions=self.conditions + other.conditions)
 
 
-def find_filter(where: str, schema: Schema, zone: Zone) -> Filter:
-    """The simple conditions of a WHERE text over one table; nothing where it cannot be understood."""
-    tree = parse_where(where)
-    if tree is None or has_doubtful_quotes(where):
-        return Filter()
-    return conditions_of(tree, schema, zone, lambda column: not column.table)
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A condition as text and as a tree, which is None where it cannot be parsed."""
+
+    text: str
+    tree: exp.Expr | None
+
+    @property
+    def conjuncts(self) -> list[exp.Expr] | None:
+        """None where the condition cannot be understood."""
+        return None if self.tree is None or has_doubtful_quotes(self.text) else list(list_conjuncts(self.tree))
+
+    def find_filter(self, schema: Schema, zone: Zone) -> Filter:
+        """The simple conditions over one table; nothing where the text cannot be understood."""
+        return filter_of(self.conjuncts or (), schema, zone, lambda column: not column.table)
 
 
-def parse_where(where: str) -> exp.Expr | None:
-    """The condition as a tree; None where it cannot be parsed."""
+def parse_where(text: str) -> Where:
     try:
-        tree = sqlglot.parse_one(f"SELECT 1 WHERE {where}", read="spark") if len(where) < _TOO_LONG else None
+        tree = sqlglot.parse_one(f"SELECT 1 WHERE {text}", read="spark") if len(text) < _TOO_LONG else None
     except (SqlglotError, ValueError, RecursionError):
-        return None
+        return Where(text, None)
     found = tree.args.get("where") if isinstance(tree, exp.Select) else None
-    return None if found is None else found.this
+    return Where(text, None if found is None else found.this)
 
 
 def has_doubtful_quotes(text: str) -> bool:
@@ -101,8 +109,12 @@ def has_doubtful_quotes(text: str) -> bool:
 
 def conditions_of(tree: exp.Expr, schema: Schema, zone: Zone, is_ours: Callable[[exp.Column], bool]) -> Filter:
     """Conditions of the conjuncts that compare a column of ours with literals."""
+    return filter_of(list_conjuncts(tree), schema, zone, is_ours)
+
+
+def filter_of(conjuncts: Iterable[exp.Expr], schema: Schema, zone: Zone, is_ours: Callable[[exp.Column], bool]) -> Filter:
     columns = _Columns(schema, is_ours)
-    found = (_condition(conjunct, columns, zone) for conjunct in list_conjuncts(tree))
+    found = (_condition(conjunct, columns, zone) for conjunct in conjuncts)
     return Filter(conditions=tuple(c for c in found if c is not None))
 
 
