@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -91,9 +90,8 @@ class IceLake:
         slot = self.slots[name] = self.slots.get(name, 0) + 1
         base = int(START.timestamp()) * 1_000_000
         chosen = TimeRange(begin=base + slot * HOUR, end=base + (slot + 1) * HOUR) if table.row.kind == "view_set" else None
-        partition_by = json.loads(table.metadata.partition_by)
-        captured = capture(self.lake.storage, path, table.schema, spec=foreign_statistics_spec(table, [path], partition_by, adopt=False))
-        placed = place_file(captured, table, partition_by, relative=self.lake.storage.paths.relative(path))
+        captured = capture(self.lake.storage, path, table.schema, spec=foreign_statistics_spec(table, [path], adopt=False))
+        placed = place_file(captured, table, relative=self.lake.storage.paths.relative(path))
         partition = partition_of(table, [placed], insert_range=chosen, instance=options.get("instance", "global"))
         operation = Operation(op_id=op_id(), kind="register")
         return publish_partition(self.lake.registry, partition, operation, replacing=options.get("replacing", frozenset()))

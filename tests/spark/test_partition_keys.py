@@ -12,8 +12,9 @@ from pyspark.errors import PySparkException
 
 from lakebed.core.errors import CorruptionError
 from lakebed.core.schema.murmur3 import C1, C2
+from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.schema.types import Primitive
-from lakebed.pipeline.rows.partition_key import KEY, plan_key
+from lakebed.pipeline.rows.partition_key import KEY, KeyPlan
 from lakebed.pipeline.rows.types import from_spark
 from lakebed.storage.partition_paths import encode_partition_path
 
@@ -59,7 +60,7 @@ def zoned(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[Spark
 
 def paths_by_python(df: DataFrame, partition_by: tuple[str, ...]) -> list[tuple[str, str]]:
     """What Spark's key says beside what the transform of each value says."""
-    plan = plan_key(from_spark(df.schema), partition_by)
+    plan = KeyPlan(transforms=resolve_transforms(from_spark(df.schema), partition_by))
     keyed = plan.add_to(df).selectExpr("* EXCEPT (t)", "unix_micros(t) AS t")
     answers = []
     for row in keyed.toArrow().to_pylist():
@@ -85,7 +86,7 @@ def test_sparks_key_and_plain_python_agree(zoned: SparkSession, kind: str) -> No
 
 def test_null_and_empty_are_different_keys_and_no_value_is_in_them(spark: SparkSession) -> None:
     df = spark.createDataFrame([(None,), ("",), ("../../etc",)], "s string")
-    plan = plan_key(from_spark(df.schema), ("s",))
+    plan = KeyPlan(transforms=resolve_transforms(from_spark(df.schema), ("s",)))
 
     keys = [row[KEY] for row in plan.add_to(df).collect()]
 
@@ -97,13 +98,13 @@ def test_partition_values_too_long_for_a_directory_are_refused_with_the_way_out(
     df = spark.createDataFrame([("x" * 120,)], "s string")
 
     with pytest.raises(PySparkException, match=r"longer than 120 bytes: partition by truncate or bucket instead"):
-        plan_key(from_spark(df.schema), ("s",)).add_to(df).collect()
+        KeyPlan(transforms=resolve_transforms(from_spark(df.schema), ("s",))).add_to(df).collect()
 
 
 def test_a_directory_of_another_writer_is_no_key() -> None:
     from pyspark.sql import types as T  # noqa: N812, PLC0415 - the one place
 
-    plan = plan_key(from_spark(T.StructType([T.StructField("s", T.StringType())])), ("s",))
+    plan = KeyPlan(transforms=resolve_transforms(from_spark(T.StructType([T.StructField("s", T.StringType())])), ("s",)))
     with pytest.raises(CorruptionError, match="was not written by a partition key of this table"):
         plan.partition_path("s=abc")
 

@@ -124,10 +124,6 @@ class _Adopting:
     table: LakeTable
     request: AdoptRequest
 
-    @property
-    def partition_by(self) -> list[str]:
-        return list(self.table.partition_by)
-
 
 def _adopt_all(adopting: _Adopting, steps: Sequence[FileStep], run: _Run) -> None:
     with adopting.registry.write() as tx:
@@ -226,7 +222,7 @@ def _transfer(adopting: _Adopting, writing: Writing, step: FileStep, run: _Run) 
 
 
 def _capture(adopting: _Adopting, paths: Sequence[str]) -> Iterator[CapturedFile]:
-    spec = foreign_statistics_spec(adopting.table, paths, adopting.partition_by, adopt=True)
+    spec = foreign_statistics_spec(adopting.table, paths, adopt=True)
     for answer in capture_foreign(adopting.storage, paths, adopting.table.schema, spec=spec):
         if isinstance(answer, LakebedError):
             raise answer
@@ -234,14 +230,14 @@ def _capture(adopting: _Adopting, paths: Sequence[str]) -> Iterator[CapturedFile
 
 
 def _place(adopting: _Adopting, captured: CapturedFile) -> CapturedFile:
-    return place_file(captured, adopting.table, adopting.partition_by, relative=adopting.storage.paths.relative(captured.file.path))
+    return place_file(captured, adopting.table, relative=adopting.storage.paths.relative(captured.file.path))
 
 
 def _rewrite(adopting: _Adopting, writing: Writing, step: FileStep) -> list[CapturedFile]:
     table = adopting.table
     options = WriteOptions(
         target=TargetSchema(table.schema),
-        spec=foreign_statistics_spec(table, [step.file.path], adopting.partition_by, adopt=True),
+        spec=foreign_statistics_spec(table, [step.file.path], adopt=True),
         new_path=writing.new_path,
         target_bytes=TARGET_BYTES,
         compression=table.metadata.compression,

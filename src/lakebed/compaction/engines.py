@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from lakebed.compaction.plan import LOCAL_BYTES
-from lakebed.core.schema.types import Primitive
 from lakebed.parquet.rewrite.reader import RowSum, Source
 from lakebed.parquet.rewrite.rewriter import WriteOptions, rewrite_files
 from lakebed.parquet.rewrite.target import TargetSchema
-from lakebed.staging.partition import statistics_spec_of
+from lakebed.staging.partition import written_statistics_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.compaction.plan import RunPlan
     from lakebed.parquet.capture import CapturedFile
-    from lakebed.parquet.inspect import StatisticsSpec
     from lakebed.registry.files.operations import Operation
-    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.storage.protocol import Storage
-
-_TIMES = frozenset({"date", "timestamp", "timestamptz"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +73,7 @@ class LocalEngine:
         table = request.run.table
         return WriteOptions(
             target=target,
-            spec=compaction_statistics_spec(table),
+            spec=written_statistics_spec(table),
             new_path=lambda: self.storage.paths.new_file(request.directory, next(numbers), "parquet"),
             partition_path=partition_path,
             target_bytes=request.run.target_bytes,
@@ -99,10 +94,3 @@ class Engines:
         if self.spark is not None and (run.needs_spark or run.rewriting_bytes > self.local_bytes):
             return self.spark
         return self.local
-
-
-def compaction_statistics_spec(table: LakeTable) -> StatisticsSpec:
-    """Kept wherever they stand: columns that rows are partitioned by, and times, whose range is judged."""
-    times = (f.field_id for f in table.schema.fields if isinstance(f.type, Primitive) and f.type.name in _TIMES)
-    sources = (f.field_id for _, f in table.transforms)
-    return replace(statistics_spec_of(table), always=frozenset((*times, *sources)))

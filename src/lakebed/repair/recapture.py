@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from lakebed.parquet.capture import CapturedFile, capture_foreign
 from lakebed.parquet.inspect import StatisticsSpec
 from lakebed.registry.repair.captures import Registered, find_registered, forget_statistics, replace_capture
 from lakebed.registry.repair.rows import list_live_files, set_event_range
-from lakebed.registry.tables.lake_tables import read_indexed
+from lakebed.registry.tables.lake_tables import decode_settings, read_indexed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -90,7 +89,7 @@ def capture_registered(registry: Registry, storage: Storage, paths: Sequence[str
 def _statistics_spec(registry: Registry, file: Registered, schema: Schema) -> StatisticsSpec:
     with registry.read() as reader:
         indexed = read_indexed(reader, file.table_id)
-    sources = {field.field_id for _, field in resolve_transforms(schema, json.loads(file.partition_by))}
+    sources = {field.field_id for _, field in resolve_transforms(schema, decode_settings(file.partition_by))}
     known = frozenset(indexed) & schema.by_id.keys()
     return StatisticsSpec(event_time=file.event_time_field, indexed=known, always=frozenset(sources), require_ids=False)
 

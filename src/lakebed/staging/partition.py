@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakebed.core import fingerprints
 from lakebed.core.names import GLOBAL_INSTANCE
 from lakebed.core.partitions import NewPartition, join_event_ranges
+from lakebed.core.schema.types import Primitive
 from lakebed.parquet.inspect import StatisticsSpec
 
 if TYPE_CHECKING:
@@ -17,9 +19,18 @@ if TYPE_CHECKING:
     from lakebed.parquet.capture import CapturedFile
     from lakebed.registry.tables.lake_tables import LakeTable
 
+_TIMES = frozenset({"date", "timestamp", "timestamptz"})
+
 
 def statistics_spec_of(table: LakeTable) -> StatisticsSpec:
     return StatisticsSpec(event_time=table.row.event_time_field, indexed=frozenset(table.indexed))
+
+
+def written_statistics_spec(table: LakeTable) -> StatisticsSpec:
+    """Of rows that we write: columns that they are partitioned by are kept wherever they stand, and times, whose range is judged."""
+    times = (f.field_id for f in table.schema.fields if isinstance(f.type, Primitive) and f.type.name in _TIMES)
+    sources = (f.field_id for _, f in table.transforms)
+    return replace(statistics_spec_of(table), always=frozenset((*times, *sources)))
 
 
 def partition_of(  # noqa: PLR0913 - what else a partition says of itself

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypedDict
 from lakebed.core.errors import FileConflictError, InvalidValueError, LakebedError, NotIcebergReadyError
 from lakebed.core.files import Verify
 from lakebed.core.names import GLOBAL_INSTANCE
-from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.parquet.capture import CapturedFile, capture_foreign
 from lakebed.parquet.foreign.preflight import find_obstacles, list_path_fields
 from lakebed.registry.files.known_paths import list_swept
@@ -70,13 +69,12 @@ def register_files(  # noqa: PLR0913 - one keyword per choice
     places = [storage.canonical(path) for path in paths]
     if swept := list_swept(registry, places):
         raise FileConflictError(swept[0], reason="a sweep queued it for deletion: copy it to another path and register that")
-    partition_by = table.partition_by
-    spec = foreign_statistics_spec(table, paths, partition_by, adopt=adopt)
+    spec = foreign_statistics_spec(table, paths, adopt=adopt)
     captured: list[CapturedFile] = []
     for answer in capture_foreign(storage, paths, table.schema, spec=spec, verify=depth, progress=progress):
         if isinstance(answer, LakebedError):
             raise answer
-        captured.append(place_file(answer, table, partition_by, relative=storage.paths.relative(answer.file.path)))
+        captured.append(place_file(answer, table, relative=storage.paths.relative(answer.file.path)))
     app_id, batch_id = batch or (None, None)
     operation = Operation(op_id=new_op_id(registry), kind="register", app_id=app_id, batch_id=batch_id)
     partition = partition_of(table, captured, insert_range=insert_range, instance=instance)
@@ -85,14 +83,14 @@ def register_files(  # noqa: PLR0913 - one keyword per choice
     return publish_partition(registry, partition, operation, replacing=replacing, guard=guard)
 
 
-def foreign_statistics_spec(table: LakeTable, paths: Sequence[str], partition_by: Sequence[str], *, adopt: bool) -> StatisticsSpec:
-    sources = {field.field_id for _, field in resolve_transforms(table.schema, partition_by)}
+def foreign_statistics_spec(table: LakeTable, paths: Sequence[str], *, adopt: bool) -> StatisticsSpec:
+    sources = {field.field_id for _, field in table.transforms}
     return replace(statistics_spec_of(table), always=frozenset(sources) | list_path_fields(paths, table.schema), require_ids=not adopt)
 
 
-def place_file(captured: CapturedFile, table: LakeTable, partition_by: Sequence[str], *, relative: str) -> CapturedFile:
+def place_file(captured: CapturedFile, table: LakeTable, *, relative: str) -> CapturedFile:
     """The file with its partition path, or a refusal that says what to do."""
-    partition_path, problems = find_obstacles(relative, captured.file.columns, table.schema, partition_by)
+    partition_path, problems = find_obstacles(relative, captured.file.columns, table.schema, table.partition_by)
     reasons = [str(problem) for problem in problems]
     if table.row.event_time_field is not None and captured.event_range is None:
         reasons.append(f"its footer tells no event time of {table.name}: write it again with statistics, and with times in its rows")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -120,8 +119,8 @@ def _describe(table: LakeTable, place: str) -> dict[str, Any]:
         "bytes": row.total_size,
         "state": row.state,
         "event_time": by_id.get(row.event_time_field) if row.event_time_field is not None else None,
-        "partition_by": ", ".join(json.loads(metadata.partition_by)),
-        "sort_by": ", ".join(json.loads(metadata.sort_by)),
+        "partition_by": ", ".join(table.partition_by),
+        "sort_by": ", ".join(table.sort_by),
         "schema_version": metadata.schema_version,
         "schema_hash": metadata.schema_hash,
         "created": row.created_at,
@@ -130,6 +129,6 @@ def _describe(table: LakeTable, place: str) -> dict[str, Any]:
         "last_group": row.last_group,
         "committed_group": row.committed_group,
         "location": place,
-        "properties": {key: value for key, value in json.loads(metadata.properties).items() if key not in INTERNAL},
+        "properties": {key: value for key, value in table.properties.items() if key not in INTERNAL},
         "columns": [{"id": f.field_id, "column": f.name, "type": str(f.type), "required": f.required} for f in table.schema.fields],
     }

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
-from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.tables.snapshots import parse_requests
 from lakebed.iceberg.locations import to_uri
 from lakebed.iceberg.metadata.metadata import TableDefinition
 from lakebed.iceberg.types.schemas import parse_schema
 from lakebed.registry.snapshots.history import find_instances, has_instances
 from lakebed.registry.tables.groups import GroupStep, list_files_at_group, plan_step
-from lakebed.registry.tables.lake_tables import find_row
+from lakebed.registry.tables.lake_tables import LakeTable, find_row
 from lakebed.registry.tables.versions import list_versions
 
 if TYPE_CHECKING:
@@ -51,13 +49,17 @@ class TableState:
         return next(version for version in self.versions if version.standing == "serving")
 
     @cached_property
+    def table(self) -> LakeTable:
+        return LakeTable(row=self.row, metadata=self.serving, schema=parse_schema(self.serving.schema))
+
+    @cached_property
     def wanted(self) -> TableDefinition:
         return TableDefinition(
             table_id=self.row.id,
             location=self.location,
-            schema=parse_schema(self.serving.schema),
+            schema=self.table.schema,
             history=tuple(parse_schema(version.schema) for version in self.versions),
-            partition_by=tuple(json.loads(self.serving.partition_by)),
+            partition_by=self.table.partition_by,
             with_instance=self.with_instance,
             requested=parse_requests(self.serving.properties),
         )
@@ -65,10 +67,9 @@ class TableState:
     @cached_property
     def always_measured(self) -> frozenset[int]:
         """Columns whose statistics were read when the file was registered, wherever they stand: no others are touched."""
-        sources = {field.field_id for _, field in resolve_transforms(self.wanted.schema, self.wanted.partition_by)}
-        indexed = json.loads(self.serving.properties).get("indexed", ())
+        sources = {field.field_id for _, field in self.table.transforms}
         event = () if self.row.event_time_field is None else (self.row.event_time_field,)
-        return frozenset({*sources, *indexed, *event})
+        return frozenset({*sources, *self.table.indexed, *event})
 
     def instance_of(self, row: TableFiles) -> str:
         return self.instances.get(row.partition_id, GLOBAL_INSTANCE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,7 +10,6 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import TableName, require_instance
-from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.schema.types import Primitive
 from lakebed.core.times import DAY_US, MAX_MICROS, Time, TimeRange, from_micros, show, to_micros
 from lakebed.pipeline.read.combine import combine_partials, find_keys
@@ -158,11 +156,10 @@ def find_paths(reader: Reader, table: LakeTable, used: Filter, as_of: AsOf | Non
     """The partition paths left by the conditions; None when the table has no such or all are left."""
     if not used.conditions:
         return None
-    transforms = resolve_transforms(table.schema, json.loads(table.metadata.partition_by))
-    sources = {source.field_id for _, source in transforms}
+    sources = {source.field_id for _, source in table.transforms}
     if not any(condition.field.field_id in sources for condition in used.conditions):
         return None
-    return prune_paths(list_partition_paths(reader, table.table_id, as_of=as_of), transforms, used.conditions)
+    return prune_paths(list_partition_paths(reader, table.table_id, as_of=as_of), table.transforms, used.conditions)
 
 
 def _usable(table: LakeTable, found: Filter) -> Filter:

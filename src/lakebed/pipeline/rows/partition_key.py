@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
@@ -22,7 +21,7 @@ from lakebed.core.errors import CorruptionError
 from lakebed.core.schema.decimals import decimal_text, truncate_decimal
 from lakebed.core.schema.murmur3 import C1, C2, F1, F2, bucket_of, decimal_bytes
 from lakebed.core.schema.schema import RESERVED
-from lakebed.core.schema.transforms import Transform, calendar_text, resolve_transforms, text_of
+from lakebed.core.schema.transforms import Transform, calendar_text, text_of
 from lakebed.core.schema.types import Primitive
 from lakebed.core.times import DAY_US, HOUR_US
 from lakebed.pipeline.rows.types import quote
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from lakebed.core.schema.bounds import Value
-    from lakebed.core.schema.schema import Schema
     from lakebed.core.schema.types import Field
 
 KEY = f"{RESERVED}key"  # part of directory names: never rename
@@ -88,11 +86,6 @@ class KeyPlan:
     def _may_be_long(self) -> bool:
         lengthy = {"string", "binary", "fixed"}
         return any(isinstance(f.type, Primitive) and f.type.name in lengthy and t.kind != "bucket" for t, f in self.transforms)
-
-
-@lru_cache(maxsize=256)
-def plan_key(schema: Schema, partition_by: tuple[str, ...]) -> KeyPlan:
-    return KeyPlan(transforms=resolve_transforms(schema, partition_by))
 
 
 def literal(text: str) -> str:

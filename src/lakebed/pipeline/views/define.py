@@ -147,11 +147,11 @@ def _is_same(view: ViewSet, spec: TableSpec) -> bool:
 
 def _require_same_layout(table: LakeTable, spec: TableSpec) -> None:
     for what, stored, wanted in (
-        ("partition_by", table.metadata.partition_by, spec.partition_by),
-        ("sort_by", table.metadata.sort_by, spec.sort_by),
+        ("partition_by", table.partition_by, spec.partition_by),
+        ("sort_by", table.sort_by, spec.sort_by),
     ):
-        if tuple(json.loads(stored)) != wanted:
-            message = f"{spec.name}: {what} is fixed for life ({stored}): give it unchanged, or create another view set"
+        if stored != wanted:
+            message = f"{spec.name}: {what} is fixed for life ({json.dumps(stored)}): give it unchanged, or create another view set"
             raise InvalidValueError(message)
 
 

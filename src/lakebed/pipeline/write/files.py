@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,14 +12,13 @@ from weakref import WeakKeyDictionary
 
 from lakebed.core.errors import InvalidValueError, NotIcebergReadyError, SchemaRefusedError, SessionRefusedError, StorageUnavailableError
 from lakebed.core.names import GLOBAL_INSTANCE
-from lakebed.core.schema.types import Primitive
 from lakebed.parquet.capture import CapturedFile, capture_written
 from lakebed.parquet.footer.field_ids import give_ids
 from lakebed.parquet.inspect import is_in_old_calendar
 from lakebed.parquet.rewrite.task_writer import WRITTEN, TaskWriter
 from lakebed.parquet.schema.arrow import to_arrow_nullable
 from lakebed.pipeline.rows.constraints import require_times
-from lakebed.pipeline.rows.partition_key import KEY, KeyPlan, gather_by_key, plan_key
+from lakebed.pipeline.rows.partition_key import KEY, KeyPlan, gather_by_key
 from lakebed.pipeline.rows.projection import is_in_shape, select_physical
 from lakebed.pipeline.rows.scan import is_remote_session
 from lakebed.pipeline.rows.types import needs_own_writer, quote, select_stored
@@ -28,7 +26,7 @@ from lakebed.pipeline.spark.errors import spark_translated
 from lakebed.pipeline.spark.interrupts import interruptible
 from lakebed.pipeline.spark.shipping import ship
 from lakebed.registry.partitions.publish import publish_partition
-from lakebed.staging.partition import partition_of, statistics_spec_of
+from lakebed.staging.partition import partition_of, written_statistics_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebed.core.names import TableName
-    from lakebed.core.schema.schema import Schema
     from lakebed.core.times import TimeRange
     from lakebed.parquet.inspect import StatisticsSpec
     from lakebed.pipeline.context import Context
@@ -50,7 +47,6 @@ if TYPE_CHECKING:
 _runs_here: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
 _WORKERS = 8
 _LITTLE_BYTES = 1 << 20
-_TIMES = frozenset({"date", "timestamp", "timestamptz"})
 _OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}  # no _SUCCESS: it would be an unregistered file
 # no checksum file beside each file: the registry has a better one. Cached, Hadoop would give us the session's file system
 _LOCAL_OPTIONS = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
@@ -114,7 +110,7 @@ def prepare(df: DataFrame, table: LakeTable, key: KeyPlan, *, has_statistics: bo
 
 
 def arrange(written: DataFrame, table: LakeTable, key: KeyPlan) -> DataFrame:
-    sort_by = [quote(_physical(table.schema, name)) for name in list_settings(table.metadata.sort_by)]
+    sort_by = [quote(column) for column in table.sort_columns]
     if not key.transforms:
         return written.sortWithinPartitions(*sort_by) if sort_by else written
     keyed = gather_by_key(key.add_to(written))
@@ -156,13 +152,7 @@ def publish_files(  # noqa: PLR0913 - one call says all that becomes true
 
 
 def key_of(table: LakeTable) -> KeyPlan:
-    return plan_key(table.schema, list_settings(table.metadata.partition_by))
-
-
-@lru_cache(maxsize=256)
-def list_settings(stored: str) -> tuple[str, ...]:
-    """`partition_by` and `sort_by` as the registry keeps them."""
-    return tuple(json.loads(stored))
+    return KeyPlan(transforms=table.transforms)
 
 
 def require_event_times(table: LakeTable, captured: Sequence[CapturedFile]) -> None:
@@ -180,11 +170,6 @@ def require_settings(spark: SparkSession) -> None:
     if wrong:
         message = f"this Spark session would write times that other engines misread: set {', '.join(wrong)} on it"
         raise SessionRefusedError(message)
-
-
-def _physical(schema: Schema, name: str) -> str:
-    """Settings name a column as it was first called."""
-    return name if any(f.physical_name == name for f in schema.fields) else schema.require(name).physical_name
 
 
 def spark_location(path: str) -> str:
@@ -224,8 +209,7 @@ def _take(
         _delete(storage, leftovers)
         for file in files if ids else ():  # one after the other: little but short calls, which threads would only wait for
             give_ids(storage, file.path, ids)
-    spec = replace(statistics_spec_of(table), always=_sources(table.schema, key))
-    examine = partial(_capture, storage, table, spec, key)
+    examine = partial(_capture, storage, table, written_statistics_spec(table), key)
     with work.stage("capture"):
         captured = _examine_and_sync(storage, work.directory, files, examine)
     _delete(storage, [file.path for file, found in zip(files, captured, strict=True) if found is None])
@@ -263,12 +247,6 @@ def _sort_out(storage: Storage, directory: str, told: frozenset[str] | None) -> 
 def _is_spark_file(path: str) -> bool:
     name = path.rpartition("/")[2]
     return name.startswith("part-") and name.endswith(".parquet") and "/_temporary/" not in path
-
-
-def _sources(schema: Schema, key: KeyPlan) -> frozenset[int]:
-    """Columns whose statistics are kept wherever they stand: what rows are partitioned by, and times, whose range is judged."""
-    times = (f.field_id for f in schema.fields if isinstance(f.type, Primitive) and f.type.name in _TIMES)
-    return frozenset((*times, *(field.field_id for _, field in key.transforms)))
 
 
 def _delete(storage: Storage, paths: Sequence[str]) -> None:

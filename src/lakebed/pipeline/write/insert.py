@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -153,7 +152,7 @@ def _require_arguments(
         message = f"batch {batch.batch_id} has no app_id: name the application that counts its batches"
         raise InvalidValueError(message)
     require_plain_table(table)
-    if mode == "overwrite_partitions" and not json.loads(table.metadata.partition_by):
+    if mode == "overwrite_partitions" and not table.partition_by:
         message = f"{table.name} has no partition transforms: use mode='overwrite' to replace its rows"
         raise InvalidValueError(message)
 

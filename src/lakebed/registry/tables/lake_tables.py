@@ -110,7 +110,7 @@ class LakeTable:
     @cached_property
     def partition_by(self) -> tuple[str, ...]:
         """The partition transforms as they were given."""
-        return tuple(json.loads(self.metadata.partition_by))
+        return decode_settings(self.metadata.partition_by)
 
     @cached_property
     def transforms(self) -> tuple[tuple[Transform, Field], ...]:
@@ -120,12 +120,17 @@ class LakeTable:
     @cached_property
     def sort_by(self) -> tuple[str, ...]:
         """The columns that files are sorted by, as they were first called."""
-        return tuple(json.loads(self.metadata.sort_by))
+        return decode_settings(self.metadata.sort_by)
 
     @cached_property
     def sort_columns(self) -> tuple[str, ...]:
         """Physical names of the columns that files are sorted by: settings name a column as it was first called."""
         return tuple(self.schema.require_original(name).physical_name for name in self.sort_by)
+
+
+def decode_settings(stored: str) -> tuple[str, ...]:
+    """`partition_by` and `sort_by` as the registry keeps them."""
+    return tuple(json.loads(stored))
 
 
 def read_indexed(reader: Reader | Transaction, table_id: int) -> tuple[int, ...]:
