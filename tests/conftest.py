@@ -92,7 +92,7 @@ def worker_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(worker_place: Path) -> Iterator[SparkSession]:
     """Small on purpose: what is tested are rows and files, not throughput."""
-    from lakebed.pipeline.functions.workers import worker_environment  # noqa: PLC0415 - most tests never touch Spark
+    from lakebed.pipeline.spark.environment import worker_environment  # noqa: PLC0415 - most tests never touch Spark
     from lakebed.pipeline.spark.session import SparkSource  # noqa: PLC0415
 
     options = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"}

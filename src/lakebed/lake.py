@@ -151,7 +151,7 @@ class Lake:
 
         Refused unless the session's Python workers have Lakebed and an environment that names this lake.
         """
-        from lakebed.pipeline.functions.register import register_functions
+        from lakebed.pipeline.sql.functions.register import register_functions
 
         return register_functions(spark or self.spark, read_facts(self.registry)["registry_id"])
 

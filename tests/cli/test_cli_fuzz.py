@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from lakebed.cli.app import app
 from lakebed.core.errors import LakebedError
-from lakebed.pipeline.functions.answers import FUNCTIONS, answer
+from lakebed.pipeline.sql.functions.answers import FUNCTIONS, answer
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed.core.schema.types import Primitive
-from lakebed.pipeline.sql.predicates import Kind, Literal, Span, Zone, span_of
+from lakebed.pipeline.spark.zone import Zone
+from lakebed.pipeline.sql.predicates import Kind, Literal, Span, span_of
 
 UTC_ZONE, BERLIN, INDIA = Zone.parse("UTC"), Zone.parse("Europe/Berlin"), Zone.parse("+05:30")
 HOUR = 3600 * 1_000_000

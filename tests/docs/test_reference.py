@@ -20,7 +20,7 @@ from lakebed.core.tables.snapshots import Retention, SnapshotPolicy, Trigger
 from lakebed.core.tasks import Task
 from lakebed.lake import Lake
 from lakebed.monitoring.declarations import METRICS
-from lakebed.pipeline.functions.answers import FUNCTIONS
+from lakebed.pipeline.sql.functions.answers import FUNCTIONS
 from lakebed.registry.backends import constraints
 from lakebed.repair.remedies import DAMAGED, FOR_PEOPLE, KNOWN_RULES
 from lakebed.settings import load_settings

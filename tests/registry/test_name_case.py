@@ -15,7 +15,7 @@ from builders import DAILY, ORDERS, SCHEMA, START, make_table, make_view, write_
 from lakebed.core.errors import LakebedError, TableExistsError, TableNotFoundError
 from lakebed.core.names import TableName
 from lakebed.legacy.plan import name_tables
-from lakebed.pipeline.functions.answers import answer, bind_arguments
+from lakebed.pipeline.sql.functions.answers import answer, bind_arguments
 from lakebed.registry.tables.lake_tables import TableSpec, add_table, create_table, list_tables
 
 if TYPE_CHECKING:

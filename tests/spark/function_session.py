@@ -13,7 +13,7 @@ from datetime import UTC
 from pyspark.sql import SparkSession
 
 from lakebed.core.errors import SessionRefusedError
-from lakebed.pipeline.functions.register import add_functions, register_functions
+from lakebed.pipeline.sql.functions.register import add_functions, register_functions
 
 
 def open_session(remote: str) -> SparkSession:

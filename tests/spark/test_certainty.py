@@ -13,10 +13,10 @@ from lakebed.core.files import ColumnStatistics, Footer, NewFile
 from lakebed.core.schema import bounds
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
-from lakebed.pipeline.read.read import Ask, question_of
+from lakebed.pipeline.read.planning import ScanRequest, resolve_scan
 from lakebed.pipeline.read.strict import find_proven, list_proofs
+from lakebed.pipeline.spark.zone import Zone
 from lakebed.pipeline.sql.filters import parse_where
-from lakebed.pipeline.sql.predicates import Zone
 from lakebed.registry.partitions.replace import list_holders
 from lakebed.registry.queries.plans import read_plan
 from lakebed.registry.tables.lake_tables import LakeTable, TableSpec, create_table
@@ -80,15 +80,13 @@ def file_of(values: Values, key: str | None = None) -> NewFile:
 
 
 def find(registry: Registry, table: LakeTable, where: str) -> frozenset[str]:
-    ask = Ask(name=table.name, find=lambda found: parse_where(where).find_filter(found.schema, UTC))
+    request = ScanRequest(name=table.name, find=lambda found: parse_where(where).find_filter(found.schema, UTC))
     with registry.read() as reader:
-        question = question_of(reader, ask, table)
-        plan = read_plan(
-            reader, table.name, ranges=question.used.ranges, nulls=question.used.nulls, partition_paths=question.partition_paths
-        )
+        scan = resolve_scan(reader, request, table)
+        plan = read_plan(reader, table.name, ranges=scan.used.ranges, nulls=scan.used.nulls, partition_paths=scan.partition_paths)
         holders = list_holders(reader, table.table_id, plan.paths)
         files = [f for f in list_live_files(reader, [h.partition_id for h in holders]) if f.path in set(plan.paths)] if holders else []
-        return find_proven(reader, ask, question, list_proofs(parse_where(where), table, UTC), files)
+        return find_proven(reader, request, scan, list_proofs(parse_where(where), table, UTC), files)
 
 
 @settings(max_examples=40)

@@ -13,8 +13,8 @@ from lakebed.core.schema import bounds
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.pipeline.rows.types import to_spark
+from lakebed.pipeline.spark.zone import Zone
 from lakebed.pipeline.sql.filters import parse_where
-from lakebed.pipeline.sql.predicates import Zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,15 +24,13 @@ from lakebed.core.errors import (
     TooManyPartitionsError,
     WrongLakeError,
 )
-from lakebed.pipeline.functions.answers import FUNCTIONS, answer, bind_arguments
-from lakebed.pipeline.functions.workers import (
-    REGISTRY_VARIABLE,
-    WAREHOUSE_VARIABLE,
+from lakebed.pipeline.spark.environment import REGISTRY_VARIABLE, WAREHOUSE_VARIABLE, worker_environment
+from lakebed.pipeline.sql.functions.answers import FUNCTIONS, answer, bind_arguments
+from lakebed.pipeline.sql.functions.workers import (
     answer_arrays,
     answer_rows,
     close_registries,
     find_obstacle,
-    worker_environment,
 )
 from lakebed.registry.key_values import read_facts
 from lakebed.registry.maintenance.runs import list_runs

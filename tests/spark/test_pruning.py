@@ -18,10 +18,10 @@ from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.transforms import resolve_transforms
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.pipeline.context import Context
-from lakebed.pipeline.read.read import Ask, plan_all, plan_one
+from lakebed.pipeline.read.planning import ScanRequest, plan_scan, plan_scans
 from lakebed.pipeline.spark.session import SparkSource
+from lakebed.pipeline.spark.zone import Zone
 from lakebed.pipeline.sql.filters import Filter, parse_where, prune_paths
-from lakebed.pipeline.sql.predicates import Zone
 from lakebed.registry.connect import open_backend
 from lakebed.registry.registry import Registry
 from lakebed.registry.tables.lake_tables import read_table
@@ -190,11 +190,11 @@ def questions(draw: st.DrawFn) -> Predicate:
 
 
 def plan(full: Lakeful, where: str) -> list[str]:
-    ask = Ask(name=full.table.name, find=lambda table: parse_where(where).find_filter(table.schema, Zone.parse("UTC")))
+    request = ScanRequest(name=full.table.name, find=lambda table: parse_where(where).find_filter(table.schema, Zone.parse("UTC")))
     with full.lake.registry.read() as reader:
         table = read_table(reader, full.table.name)
         assert table is not None
-        return plan_one(reader, ask, table).plan.paths
+        return plan_scan(reader, request, table).plan.paths
 
 
 def shown(rows: list[Row]) -> list[str]:
@@ -202,9 +202,9 @@ def shown(rows: list[Row]) -> list[str]:
 
 
 @settings(max_examples=60)
-@given(question=questions(), which=st.integers(0, len(PARTITIONED) - 1))
-def test_the_pruned_result_is_the_full_result_filtered(lakefuls: list[Lakeful], question: Predicate, which: int) -> None:
-    full, (where, holds) = lakefuls[which], question
+@given(scan=questions(), which=st.integers(0, len(PARTITIONED) - 1))
+def test_the_pruned_result_is_the_full_result_filtered(lakefuls: list[Lakeful], scan: Predicate, which: int) -> None:
+    full, (where, holds) = lakefuls[which], scan
 
     paths = plan(full, where)
 
@@ -252,7 +252,7 @@ def test_the_lease_is_held_before_anything_is_planned(url: str, lake: Lake) -> N
     registry = Registry(SteppedBackend(open_backend(url), steps))
     context = Context(registry, lake.storage, SparkSource())
 
-    plan_all(context, [Ask(name=name)])
+    plan_scans(context, [ScanRequest(name=name)])
 
     held = next(n for n, step in enumerate(steps.done) if "INTO lease_numbers" in step)
     planned = next(n for n, step in enumerate(steps.done) if "FROM table_files" in step)

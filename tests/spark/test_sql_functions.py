@@ -17,7 +17,7 @@ from connect_servers import connect_server
 from builders import DAILY, ORDERS, fake_file, logical_dump, make_table, make_view, promote, publish, stage, write_partition
 from lakebed.core.errors import SessionRefusedError
 from lakebed.lake import connect
-from lakebed.pipeline.functions.answers import FUNCTIONS
+from lakebed.pipeline.sql.functions.answers import FUNCTIONS
 from lakebed.registry.key_values import read_facts
 from lakebed.registry.maintenance.runs import list_runs
 
@@ -140,7 +140,7 @@ def test_a_lake_that_the_workers_do_not_open_is_refused_and_the_functions_stay_t
 def test_a_function_refuses_to_act_on_another_lake_than_its_own(served: Lake, spark_lake: Lake) -> None:
     from function_session import ask  # noqa: PLC0415 - brings pyspark
 
-    from lakebed.pipeline.functions.register import add_functions  # noqa: PLC0415
+    from lakebed.pipeline.sql.functions.register import add_functions  # noqa: PLC0415
 
     for lake in (served, spark_lake):
         prepare(lake)

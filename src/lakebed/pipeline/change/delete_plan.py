@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from lakebed.core.errors import FileChangedError, InvalidValueError, PathRefusedError
 from lakebed.pipeline.change.moments import freeze
-from lakebed.pipeline.read.read import Ask, question_of, require_in
+from lakebed.pipeline.read.planning import ScanRequest, require_in, resolve_scan
 from lakebed.pipeline.read.strict import find_proven, list_proofs
 from lakebed.pipeline.rows.scan import FILE, frame_of, frame_with_files
 from lakebed.pipeline.spark.errors import spark_translated
@@ -100,8 +100,8 @@ def plan_delete(context: Context, name: TableName, where: str, *, instance: str 
         table = require_in(reader, context, name)
         condition = parse_where(freeze(context, where, [column.name for column in table.schema.fields]))
         _require_condition(context, table, condition)
-        ask = Ask(name=name, find=lambda found: condition.find_filter(found.schema, zone), instance=instance)
-        found = _read_candidates(reader, ask, table, list_proofs(condition, table, zone))
+        request = ScanRequest(name=name, find=lambda found: condition.find_filter(found.schema, zone), instance=instance)
+        found = _read_candidates(reader, request, table, list_proofs(condition, table, zone))
     doubtful = [file for file in found.files if file.path in found.suspected - found.proven]
     matched = _count_matches(context, table, condition.text, doubtful)
     matched.update({file.path: file.row_count for file in found.files if file.path in found.proven})
@@ -128,16 +128,16 @@ def _require_condition(context: Context, table: LakeTable, where: Where) -> None
         frame_of(context, table.schema, []).where(where.text).schema  # noqa: B018 - Spark analyses it here
 
 
-def _read_candidates(reader: Reader, ask: Ask, table: LakeTable, proofs: Sequence[Proof] | None) -> _Candidates:
-    question = question_of(reader, ask, table)
-    used = question.used
+def _read_candidates(reader: Reader, request: ScanRequest, table: LakeTable, proofs: Sequence[Proof] | None) -> _Candidates:
+    scan = resolve_scan(reader, request, table)
+    used = scan.used
     plan = read_plan(
-        reader, ask.name, ranges=used.ranges, nulls=used.nulls, partition_paths=question.partition_paths, instance=ask.instance
+        reader, request.name, ranges=used.ranges, nulls=used.nulls, partition_paths=scan.partition_paths, instance=request.instance
     )  # fmt: skip
     holders = list_holders(reader, table.table_id, plan.paths)
     files = list_live_files(reader, [holder.partition_id for holder in holders]) if holders else []
     suspected = frozenset(plan.paths)
-    proven = find_proven(reader, ask, question, proofs, [file for file in files if file.path in suspected])
+    proven = find_proven(reader, request, scan, proofs, [file for file in files if file.path in suspected])
     versions = {v.schema_hash: version_of(table, v) for v in list_versions(reader, table.table_id)}
     return _Candidates(table=table, versions=versions, holders=holders, files=files, suspected=suspected, proven=proven)
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.schema.types import Primitive
 from lakebed.core.times import DAY_US, Time, from_micros, show
-from lakebed.pipeline.read.read import Ask, Window, find_paths, question_of, require_in
-from lakebed.pipeline.read.sql import asks_of, require_moment
+from lakebed.pipeline.read.event_window import EventWindow
+from lakebed.pipeline.read.planning import ScanRequest, find_scanned_paths, require_in, resolve_scan
+from lakebed.pipeline.read.sql import list_requests, require_moment
 from lakebed.pipeline.sql.filters import Filter, parse_where
 from lakebed.pipeline.sql.parse import parse_query
 from lakebed.registry.queries.plans import count_files, find_event_range
@@ -78,8 +79,8 @@ def explain(context: Context, text: str, *, as_of: Time | None = None) -> Explan
     """
     require_moment(context, as_of)
     query = parse_query(text)
-    asks = [ask for _, ask in asks_of(context, query, as_of, in_catalog=False)]
-    return Explanation(text=text, scans=_scan_all(context, asks))
+    requests = [request for _, request in list_requests(context, query, as_of, in_catalog=False)]
+    return Explanation(text=text, scans=_scan_all(context, requests))
 
 
 def explain_read(
@@ -93,35 +94,35 @@ def explain_read(
     instance: str | None = None,
 ) -> Explanation:
     """What `read` with the same arguments would read."""
-    window, zone = Window.of(begin, end), context.source.zone
+    window, zone = EventWindow.of(begin, end), context.source.zone
 
     def find(table: LakeTable) -> Filter:
         return window.conditions(table) & (Filter() if where is None else parse_where(where).find_filter(table.schema, zone))
 
-    ask = Ask(name=resolve_name(context.registry, name), find=find, as_of=as_of, instance=instance)
-    return Explanation(text=f"{name} {window} {where or ''}".rstrip(), scans=_scan_all(context, [ask]))
+    request = ScanRequest(name=resolve_name(context.registry, name), find=find, as_of=as_of, instance=instance)
+    return Explanation(text=f"{name} {window} {where or ''}".rstrip(), scans=_scan_all(context, [request]))
 
 
-def _scan_all(context: Context, asks: Sequence[Ask]) -> tuple[TableScan, ...]:
+def _scan_all(context: Context, requests: Sequence[ScanRequest]) -> tuple[TableScan, ...]:
     with context.registry.read() as reader:
-        return tuple(_scan(reader, ask, require_in(reader, context, ask.name)) for ask in asks)
+        return tuple(_scan(reader, request, require_in(reader, context, request.name)) for request in requests)
 
 
-def _scan(reader: Reader, ask: Ask, table: LakeTable) -> TableScan:
-    question = question_of(reader, ask, table)
-    timed = Filter(conditions=tuple(c for c in question.used.conditions if c.field.field_id == table.row.event_time_field))
+def _scan(reader: Reader, request: ScanRequest, table: LakeTable) -> TableScan:
+    scan = resolve_scan(reader, request, table)
+    timed = Filter(conditions=tuple(c for c in scan.used.conditions if c.field.field_id == table.row.event_time_field))
 
     def count(used: Filter, paths: Sequence[str] | None) -> FileCount:
         return count_files(
-            reader, ask.name, ranges=used.ranges, nulls=used.nulls, partition_paths=paths, instance=ask.instance, as_of=question.as_of
+            reader, request.name, ranges=used.ranges, nulls=used.nulls, partition_paths=paths, instance=request.instance, as_of=scan.as_of
         )
 
     def prune(condition: Condition) -> int:
         alone = Filter(conditions=(condition,))
-        return every.files - count(alone, find_paths(reader, question.table, alone, question.as_of)).files
+        return every.files - count(alone, find_scanned_paths(reader, scan.table, alone, scan.as_of)).files
 
     every, in_time = count(Filter(), None), count(timed, None)
-    in_place, left = count(timed, question.partition_paths), count(question.used, question.partition_paths)
+    in_place, left = count(timed, scan.partition_paths), count(scan.used, scan.partition_paths)
     events = find_event_range(reader, table.table_id)
     return TableScan(
         table=str(table.name),
@@ -132,8 +133,8 @@ def _scan(reader: Reader, ask: Ask, table: LakeTable) -> TableScan:
         pruned_by_event_time=every.files - in_time.files,
         pruned_by_partition=in_time.files - in_place.files,
         pruned_by_statistics=in_place.files - left.files,
-        conditions=tuple(map(_show, question.used.conditions)),
-        pruned_by_condition=tuple(map(prune, question.used.conditions)),
+        conditions=tuple(map(_show, scan.used.conditions)),
+        pruned_by_condition=tuple(map(prune, scan.used.conditions)),
         first_event=None if events is None else from_micros(events[0]),
         last_event=None if events is None else from_micros(events[1]),
     )

@@ -7,10 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakebed.core.errors import InvalidValueError
-from lakebed.pipeline.functions.answers import answer, bind_arguments, find_function
-from lakebed.pipeline.read.read import Ask, frame_of_planned, plan_all
+from lakebed.pipeline.read.planning import ScanRequest, plan_scans
+from lakebed.pipeline.read.read import frame_of_scan
 from lakebed.pipeline.rows.types import quote
 from lakebed.pipeline.sql.filters import Filter
+from lakebed.pipeline.sql.functions.answers import answer, bind_arguments, find_function
 from lakebed.pipeline.sql.parse import find_conditions, parse_query, run_query
 from lakebed.registry.queries.time_travel import require_past
 from lakebed.registry.table_cache import missing_table
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from lakebed.core.names import TableName
     from lakebed.core.times import Time
     from lakebed.pipeline.context import Context
+    from lakebed.pipeline.spark.zone import Zone
     from lakebed.pipeline.sql.parse import Call, Mention, Place, Query
-    from lakebed.pipeline.sql.predicates import Zone
     from lakebed.registry.tables.lake_tables import LakeTable
 
 
@@ -50,12 +51,12 @@ def require_moment(context: Context, as_of: Time | None) -> None:
     require_past(as_of, context.registry)
 
 
-def asks_of(context: Context, query: Query, as_of: Time | None, *, in_catalog: bool) -> list[tuple[Mention, Ask]]:
+def list_requests(context: Context, query: Query, as_of: Time | None, *, in_catalog: bool) -> list[tuple[Mention, ScanRequest]]:
     """What the query wants of each lake table it names, once per place. `in_catalog`: start Spark to look for others in its catalog."""
     named = [(mention, name) for mention in query.mentions if (name := mention.lake_name) is not None]
     ours = [(mention, name) for mention, name in named if _is_ours(context, name, in_catalog=in_catalog)]
     zone, spell = context.source.zone if ours else None, partial(resolve_name, context.registry)
-    return [(mention, Ask(name=spell(name), find=_finder(query, mention, zone), as_of=as_of)) for mention, name in ours]
+    return [(mention, ScanRequest(name=spell(name), find=_finder(query, mention, zone), as_of=as_of)) for mention, name in ours]
 
 
 def resolve_function(context: Context, call: Call) -> DataFrame | None:
@@ -68,11 +69,11 @@ def resolve_function(context: Context, call: Call) -> DataFrame | None:
 
 
 def _table_frames(context: Context, query: Query, as_of: Time | None) -> dict[Place, DataFrame]:
-    asked = asks_of(context, query, as_of, in_catalog=True)
+    asked = list_requests(context, query, as_of, in_catalog=True)
     if not asked:
         return {}
-    planned = plan_all(context, [ask for _, ask in asked])
-    return {query.require_place(mention): frame_of_planned(context, one) for (mention, _), one in zip(asked, planned, strict=True)}
+    planned = plan_scans(context, [request for _, request in asked])
+    return {query.require_place(mention): frame_of_scan(context, one) for (mention, _), one in zip(asked, planned, strict=True)}
 
 
 def _function_frames(context: Context, query: Query) -> dict[Place, DataFrame]:

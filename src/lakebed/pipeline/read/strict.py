@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from lakebed.core.schema.schema import Schema
     from lakebed.core.schema.transforms import Transform
     from lakebed.core.schema.types import Field
-    from lakebed.pipeline.read.read import Ask, Question
+    from lakebed.pipeline.read.planning import ResolvedScan, ScanRequest
+    from lakebed.pipeline.spark.zone import Zone
     from lakebed.pipeline.sql.filters import Where
-    from lakebed.pipeline.sql.predicates import Zone
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.tables.view_sets import LiveFile
     from lakebed.registry.transaction import Reader
@@ -71,7 +71,9 @@ def list_proofs(where: Where, table: LakeTable, zone: Zone) -> list[Proof] | Non
     return known if len(known) == len(proofs) else None
 
 
-def find_proven(reader: Reader, ask: Ask, question: Question, proofs: Sequence[Proof] | None, files: Sequence[LiveFile]) -> frozenset[str]:
+def find_proven(
+    reader: Reader, request: ScanRequest, scan: ResolvedScan, proofs: Sequence[Proof] | None, files: Sequence[LiveFile]
+) -> frozenset[str]:
     """The paths of those `files` whose rows satisfy every conjunct."""
     every = frozenset(file.path for file in files)
     if proofs is None or not every:
@@ -79,16 +81,16 @@ def find_proven(reader: Reader, ask: Ask, question: Question, proofs: Sequence[P
     proven = every
     for proof in proofs:
         told = frozenset(file.path for file in files if proof.is_told_by(file.partition_path))
-        cleared = frozenset() if proof.broken is None else every.difference(*(_suspects(reader, ask, question, b) for b in proof.broken))
+        cleared = frozenset() if proof.broken is None else every.difference(*(_suspects(reader, request, scan, b) for b in proof.broken))
         proven &= told | cleared
     return proven
 
 
-def _suspects(reader: Reader, ask: Ask, question: Question, broken: Filter) -> list[str]:
+def _suspects(reader: Reader, request: ScanRequest, scan: ResolvedScan, broken: Filter) -> list[str]:
     """Files that may hold a row which breaks the conjunct."""
-    both = question.used & broken
+    both = scan.used & broken
     plan = read_plan(
-        reader, ask.name, ranges=both.ranges, nulls=both.nulls, partition_paths=question.partition_paths, instance=ask.instance
+        reader, request.name, ranges=both.ranges, nulls=both.nulls, partition_paths=scan.partition_paths, instance=request.instance
     )  # fmt: skip
     return plan.paths
 

@@ -17,10 +17,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakebed.core.errors import SessionRefusedError
-from lakebed.pipeline.functions.workers import worker_environment
+from lakebed.pipeline.spark.environment import worker_environment
 from lakebed.pipeline.spark.errors import SPARK_ERRORS, translate
 from lakebed.pipeline.spark.quiet import LOG_LEVEL, start_quietly
-from lakebed.pipeline.sql.predicates import Zone
+from lakebed.pipeline.spark.zone import Zone
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lakebed.core.schema.schema import Schema
     from lakebed.core.schema.transforms import Transform
     from lakebed.core.schema.types import Field
-    from lakebed.pipeline.sql.predicates import Zone
+    from lakebed.pipeline.spark.zone import Zone
 
 _FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE}
 _TEXT_KINDS = {

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebed.core.schema.schema import Schema
-    from lakebed.pipeline.sql.predicates import Zone
+    from lakebed.pipeline.spark.zone import Zone
 
 _WRITES = (exp.DML, exp.DDL, exp.Into, exp.Command)
 _PIPE = "|>"  # its stages are not where the tree puts them

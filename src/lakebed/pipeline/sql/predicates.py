@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
 from enum import Enum
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lakebed.core.times import MICROSECOND, days_of, micros_of
+from lakebed.pipeline.spark.zone import Zone
 
 if TYPE_CHECKING:
     from lakebed.core.schema.bounds import Value
@@ -30,9 +30,6 @@ _ZONE_DOUBT = timedelta(hours=3) // MICROSECOND
 _FIRST_YEAR, _LAST_YEAR = 1971, 2036  # outside, editions differ by more
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _MOMENT = re.compile(r"(\d{4}-\d{2}-\d{2})[ T](\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?) ?(Z|UTC|[+-]\d{2}:\d{2})?", re.ASCII)
-_OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{2}):(\d{2})", re.ASCII)
-_MAX_OFFSET_HOURS = 18
-_UTC_NAMES = frozenset({"UTC", "GMT", "Z", "Etc/UTC", "UCT", "Zulu", "Etc/GMT"})
 DISCRETE = frozenset({"int", "long", "date", "timestamp", "timestamptz"})
 
 
@@ -71,26 +68,6 @@ class Condition:
     upper: Value | None = None
     among: tuple[Value, ...] | None = None
     is_null: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Zone:
-    """The session's time zone; `None` where Python cannot tell it."""
-
-    rules: tzinfo | None
-    is_fixed: bool
-
-    @classmethod
-    def parse(cls, text: str) -> Zone:
-        if text in _UTC_NAMES:
-            return cls(UTC, is_fixed=True)
-        if (found := _OFFSET.fullmatch(text)) and int(found[2]) <= _MAX_OFFSET_HOURS:
-            offset = timedelta(hours=int(found[2]), minutes=int(found[3]))
-            return cls(timezone(offset if found[1] == "+" else -offset), is_fixed=True)
-        try:
-            return cls(ZoneInfo(text), is_fixed=False)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            return cls(None, is_fixed=False)
 
 
 def span_of(kind: Primitive, literal: Literal, zone: Zone) -> Span | None:

@@ -14,26 +14,15 @@ from pyspark.sql.functions import arrow_udtf, udf, udtf
 from pyspark.sql.types import BooleanType, DataType, LongType, StringType, StructField, StructType, TimestampType
 
 from lakebed.core.errors import SessionRefusedError
-from lakebed.pipeline.functions.answers import FUNCTIONS, Function, answer, bind_arguments, find_function
-from lakebed.pipeline.functions.workers import answer_arrays, answer_rows, worker_environment
 from lakebed.pipeline.spark.errors import spark_translated
+from lakebed.pipeline.sql.functions.answers import FUNCTIONS, Function
+from lakebed.pipeline.sql.functions.workers import answer_arrays, answer_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
     from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult, UserDefinedTableFunction
-
-__all__ = [
-    "FUNCTIONS",
-    "Function",
-    "add_functions",
-    "answer",
-    "bind_arguments",
-    "find_function",
-    "register_functions",
-    "worker_environment",
-]
 
 _TYPES: dict[pa.DataType, DataType] = {
     pa.int64(): LongType(),
@@ -46,7 +35,7 @@ _TYPES: dict[pa.DataType, DataType] = {
 def register_functions(spark: SparkSession, lake_id: str) -> tuple[str, ...]:
     """Make every function of `FUNCTIONS` known to the session, by name, for the lake whose registry has this id; the names.
 
-    A session whose workers cannot answer for that lake is refused before anything is registered: see `worker_environment`.
+    A session whose workers cannot answer for that lake is refused before anything is registered: see `lakebed.pipeline.spark.environment`.
     Spark may run any of them twice, so each is idempotent.
     """
     with spark_translated("starting a Python worker for the SQL functions"):
@@ -73,7 +62,7 @@ def _worker_check(lake_id: str) -> Callable[[int], str | None]:
 
     def check(_: int) -> str | None:
         try:
-            from lakebed.pipeline.functions.workers import find_obstacle  # noqa: PLC0415 - in the worker
+            from lakebed.pipeline.sql.functions.workers import find_obstacle  # noqa: PLC0415 - in the worker
         except ImportError as exc:
             return (
                 f"they cannot import this version of Lakebed ({exc}): install it for their Python, "
@@ -111,7 +100,7 @@ def _row_function(function: Function, lake_id: str) -> UserDefinedTableFunction:
 
         @staticmethod
         def analyze(*positional: AnalyzeArgument, **named: AnalyzeArgument) -> AnalyzeResult:
-            from lakebed.pipeline.functions.types import tell_types  # noqa: PLC0415 - in the worker
+            from lakebed.pipeline.sql.functions.types import tell_types  # noqa: PLC0415 - in the worker
 
             return tell_types(schema, positional, named)
 

@@ -7,12 +7,12 @@ environment it was started with, so it may name another lake than that one: such
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import InvalidValueError, LakebedError, RegistryRefusedError, WrongLakeError
-from lakebed.pipeline.functions.answers import answer, bind_arguments
+from lakebed.pipeline.spark.environment import REGISTRY_VARIABLE, WAREHOUSE_VARIABLE
+from lakebed.pipeline.sql.functions.answers import answer, bind_arguments
 from lakebed.registry.key_values import read_facts
 from lakebed.registry.open import open_registry
 from lakebed.storage.open import open_storage, read_marker
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
-REGISTRY_VARIABLE, WAREHOUSE_VARIABLE = "LAKEBED_REGISTRY_URL", "LAKEBED_WAREHOUSE"  # users set them: never rename
 _opened: dict[tuple[int, str], Registry] = {}
 
 
@@ -49,21 +48,6 @@ def find_obstacle(lake_id: str) -> str | None:
     except LakebedError as exc:
         return str(exc)
     return None
-
-
-@contextmanager
-def worker_environment(url: str, warehouse: str) -> Iterator[None]:
-    """While a session starts: its Java process, and so its Python workers, inherit both variables; this process keeps its own."""
-    before = {name: os.environ.get(name) for name in (REGISTRY_VARIABLE, WAREHOUSE_VARIABLE)}
-    os.environ.update({REGISTRY_VARIABLE: url, WAREHOUSE_VARIABLE: warehouse})
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def close_registries() -> None:
