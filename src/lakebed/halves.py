@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
     from lakebed.repair import RepairOptions, RepairResult
     from lakebed.staging.register import RegisterOptions
+    from lakebed.staging.write import Writing
     from lakebed.storage.protocol import Storage
 
     AnySchema: TypeAlias = Schema | pa.Schema | StructType | str
@@ -69,7 +70,7 @@ def _is_sparks(schema: object) -> TypeGuard[StructType]:
     return kind.__module__.startswith("pyspark.") and kind.__name__ == "StructType"
 
 
-def open_writing(registry: Registry, storage: Storage, name: str) -> AbstractContextManager[write.Writing]:
+def open_writing(registry: Registry, storage: Storage, name: str) -> AbstractContextManager[Writing]:
     """Without Spark: `with lake.writing("db.t") as w:` write files to `w.new_path()`, then `w.publish()`."""
     return write.open_writing(registry, storage, require_table(registry, TableName.parse(name)))
 

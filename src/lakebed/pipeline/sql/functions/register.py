@@ -15,7 +15,7 @@ from pyspark.sql.types import BooleanType, DataType, LongType, StringType, Struc
 
 from lakebed.core.errors import SessionRefusedError
 from lakebed.pipeline.spark.errors import spark_translated
-from lakebed.pipeline.sql.functions.answers import FUNCTIONS, Function
+from lakebed.pipeline.sql.functions.answers import FUNCTIONS
 from lakebed.pipeline.sql.functions.workers import answer_arrays, answer_rows
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
     from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult, UserDefinedTableFunction
+
+    from lakebed.pipeline.sql.functions.binding import Function
 
 _TYPES: dict[pa.DataType, DataType] = {
     pa.int64(): LongType(),
