@@ -21,7 +21,7 @@ from lakebed.core.names import TableName
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.core.tables.view_sets import Definition
-from lakebed.pipeline.read.explain import explain_read
+from lakebed.pipeline.read.explain import explain
 from lakebed.pipeline.read.read import read
 from lakebed.pipeline.read.sql import sql
 from lakebed.registry.tables.lake_tables import TableSpec, create_table, drop_table
@@ -222,8 +222,8 @@ def test_partial_results_of_a_view_are_combined_before_they_are_filtered(spark_l
 
     assert sorted(map(tuple, read(spark_lake.context, str(DAILY), where="amount > 10").collect())) == [(day, 13) for day in days]
     assert [tuple(row) for row in read(spark_lake.context, str(DAILY), **one_day).collect()] == [(days[0], 13)]
-    assert explain_read(spark_lake.context, str(DAILY), where="amount > 10").scans[0].pruned == 0
-    assert explain_read(spark_lake.context, str(DAILY), **one_day).scans[0].files == 2
+    assert explain(spark_lake.context, "SELECT * FROM shop.daily WHERE amount > 10").scans[0].pruned == 0
+    assert explain(spark_lake.context, f"SELECT * FROM shop.daily WHERE day = DATE '{days[0]}'").scans[0].files == 2
     assert len(sql(spark_lake.context, "SELECT * FROM shop.daily WHERE amount > 10").collect()) == 3
     spark_lake.context.lease.close()
     assert spark_lake.check().clean

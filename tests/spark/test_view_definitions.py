@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from view_lakes import BY_PRODUCT, COMBINE, DAY, add_orders, at_hour, make_orders, make_prices, read_rows
+from view_lakes import BY_PRODUCT, COMBINE, DAY, add_orders, at_hour, make_orders, make_prices, materialize_all, read_rows
 
 from builders import logical_dump, within
 from lakebed.core.errors import (
@@ -22,7 +22,7 @@ from lakebed.core.errors import (
 from lakebed.core.names import TableName
 from lakebed.core.tables.view_sets import find_definition
 from lakebed.pipeline.read.combine import find_keys
-from lakebed.pipeline.views.build import materialize, materialize_all
+from lakebed.pipeline.views.build import materialize
 from lakebed.pipeline.views.define import create_view_set, promote
 from lakebed.pipeline.views.plan import plan_materialize
 from lakebed.registry.tables.lake_tables import require_table
@@ -242,7 +242,7 @@ def test_views_over_views_are_built_in_the_order_of_their_dependencies(shop: Lak
     daily = BY_PRODUCT.replace("shop.orders", "shop.z_hourly").replace("count(*)", "sum(n)")
     define(shop, "shop.a_daily", sql=daily, over="shop.z_hourly", slice="1d", combine=COMBINE)
 
-    done = {r.view: r for r in materialize_all(shop.context)}
+    done = {r.view: r for r in materialize_all(shop)}
 
     assert list(done) == ["shop.z_hourly", "shop.a_daily"]
     assert (done["shop.z_hourly"].built, done["shop.z_hourly"].empty, done["shop.a_daily"].built) == (3, 23, 2)
@@ -259,7 +259,7 @@ def test_one_view_that_cannot_be_built_leaves_the_others_alone(shop: Lake, clock
     define(shop, "shop.bad", sql="SELECT ts, id DIV (id - 1) AS id FROM shop.orders")
     define(shop, "shop.good")
 
-    bad, good = materialize_all(shop.context)
+    bad, good = materialize_all(shop)
 
     assert ([s.outcome for s in bad.slices], good.built) == (["built", "failed"], 2)
     with pytest.raises(LakebedError, match=r"DIVIDE_BY_ZERO"):

@@ -15,6 +15,7 @@ from lakebed.core.schema.types import Field, Primitive
 from lakebed.parquet.schema.arrow import to_arrow
 from lakebed.pipeline.read.combine import combine_partials
 from lakebed.pipeline.rows.scan import frame_of
+from lakebed.pipeline.views.build import list_in_order, materialize
 from lakebed.registry.tables.lake_tables import TableSpec, create_table, require_table
 from planning import plan_files
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakebed.lake import Lake
+    from lakebed.pipeline.views.plan import MaterializeResult
     from lakebed.registry.partitions.publish import Published
     from lakebed.testing import FixedClock
 
@@ -90,3 +92,8 @@ def ask_everything(lake: Lake, sql: str) -> list[tuple[Any, ...]]:
     orders = require_table(lake.registry, TableName("shop", "orders"))
     frame = frame_of(lake.context, orders.schema, plan_files(lake.registry, orders.name).paths)
     return sorted(tuple(row) for row in lake.spark.sql(sql.replace("shop.orders", "{orders}"), orders=frame).collect())
+
+
+def materialize_all(lake: Lake) -> list[MaterializeResult]:
+    """Every view set, each after those it reads."""
+    return [materialize(lake.context, str(view), instance=None) for view in list_in_order(lake.context)]

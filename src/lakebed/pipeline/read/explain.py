@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.schema.types import Primitive
 from lakebed.core.times import DAY_US, Time, from_micros, show
-from lakebed.pipeline.read.event_window import EventWindow
 from lakebed.pipeline.read.planning import ScanRequest, find_scanned_paths, require_in, resolve_scan
 from lakebed.pipeline.read.sql import list_requests, require_moment
-from lakebed.pipeline.sql.filters import Filter, parse_where
+from lakebed.pipeline.sql.filters import Filter
 from lakebed.pipeline.sql.parse import parse_query
 from lakebed.registry.queries.plans import count_files, find_event_range
-from lakebed.registry.tables.names import resolve_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,32 +78,9 @@ def explain(context: Context, text: str, *, as_of: Time | None = None) -> Explan
     require_moment(context, as_of)
     query = parse_query(text)
     requests = [request for _, request in list_requests(context, query, as_of, in_catalog=False)]
-    return Explanation(text=text, scans=_scan_all(context, requests))
-
-
-def explain_read(
-    context: Context,
-    name: str,
-    *,
-    begin: Time | None = None,
-    end: Time | None = None,
-    where: str | None = None,
-    as_of: int | Time | None = None,
-    instance: str | None = None,
-) -> Explanation:
-    """What `read` with the same arguments would read."""
-    window, zone = EventWindow.of(begin, end), context.source.zone
-
-    def find(table: LakeTable) -> Filter:
-        return window.conditions(table) & (Filter() if where is None else parse_where(where).find_filter(table.schema, zone))
-
-    request = ScanRequest(name=resolve_name(context.registry, name), find=find, as_of=as_of, instance=instance)
-    return Explanation(text=f"{name} {window} {where or ''}".rstrip(), scans=_scan_all(context, [request]))
-
-
-def _scan_all(context: Context, requests: Sequence[ScanRequest]) -> tuple[TableScan, ...]:
     with context.registry.read() as reader:
-        return tuple(_scan(reader, request, require_in(reader, context, request.name)) for request in requests)
+        scans = tuple(_scan(reader, request, require_in(reader, context, request.name)) for request in requests)
+    return Explanation(text=text, scans=scans)
 
 
 def _scan(reader: Reader, request: ScanRequest, table: LakeTable) -> TableScan:

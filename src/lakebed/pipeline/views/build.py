@@ -76,17 +76,6 @@ def materialize(  # noqa: PLR0913 - the ranges are four, all keyword-only
     return MaterializeResult(view=name, slices=tuple(ordered), promoted=promoted, seconds=time.monotonic() - began, note=plan.note)
 
 
-def materialize_all(context: Context, *, parallel: int = 2, progress: Callable[[int, int], None] | None = None) -> list[MaterializeResult]:
-    """Every view set, each after those it reads. One that cannot be planned at all is reported, and the others go on."""
-    results: list[MaterializeResult] = []
-    for view in list_in_order(context):
-        try:
-            results.append(materialize(context, str(view), instance=None, parallel=parallel, progress=progress))
-        except LakebedError as exc:
-            results.append(MaterializeResult(view=str(view), note=f"{exc.code}: {exc}"))
-    return results
-
-
 def list_in_order(context: Context) -> list[TableName]:
     """Every view set, each after those it reads."""
     with context.registry.read() as reader:
