@@ -14,7 +14,7 @@ from lakebed.core.schema import bounds
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
 from lakebed.pipeline.read.planning import ScanRequest, resolve_scan
-from lakebed.pipeline.read.strict import find_proven, list_proofs
+from lakebed.pipeline.read.strict import find_fully_matching, list_strict_metrics
 from lakebed.pipeline.spark.zone import Zone
 from lakebed.pipeline.sql.filters import parse_where
 from lakebed.registry.partitions.replace import list_holders
@@ -86,7 +86,7 @@ def find(registry: Registry, table: LakeTable, where: str) -> frozenset[str]:
         plan = read_plan(reader, table.name, ranges=scan.used.ranges, nulls=scan.used.nulls, partition_paths=scan.partition_paths)
         holders = list_holders(reader, table.table_id, plan.paths)
         files = [f for f in list_live_files(reader, [h.partition_id for h in holders]) if f.path in set(plan.paths)] if holders else []
-        return find_proven(reader, request, scan, list_proofs(parse_where(where), table, UTC), files)
+        return find_fully_matching(reader, request, scan, list_strict_metrics(parse_where(where), table, UTC), files)
 
 
 @settings(max_examples=40)

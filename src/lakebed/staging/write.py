@@ -58,7 +58,7 @@ class Staging:
 
     table: LakeTable
     operation: Operation
-    place: str
+    path: str
     intent: Future[None] | None = None  # being written by another thread
     published: Published | None = None
     timings: dict[str, float] = field(default_factory=dict)  # seconds per stage
@@ -71,7 +71,7 @@ class Staging:
             with self.stage("intent"):
                 self.intent.result()
             self.intent = None
-        return self.place
+        return self.path
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -227,7 +227,7 @@ def naming_recovery(registry: Registry, op_id: str) -> Iterator[None]:
 
 
 def roll_back(registry: Registry, storage: Storage, table: LakeTable, op_id: str, directory: str, *, error: str) -> None:
-    """Take the operation back first, so that nobody can register it, then delete exactly its directory."""
+    """Take the operation back first, so that no one can register it, then delete exactly its directory."""
     with registry.write([table.table_id]) as tx:
         start_rollback(tx, op_id, error=error, abandoned=True)
     storage.delete_tree(directory)
@@ -303,8 +303,8 @@ def _undoing(registry: Registry, storage: Storage, work: Staging, intent: Future
 def _undo(registry: Registry, storage: Storage, work: Staging, *, error: str) -> None:
     """The first error is the one to raise: what cannot be undone now, recovery undoes when the lease has ended."""
     try:
-        roll_back(registry, storage, work.table, work.operation.op_id, work.place, error=error)
-        storage.delete_tree(work.place)  # tasks of an aborted job end a little later than the job
+        roll_back(registry, storage, work.table, work.operation.op_id, work.path, error=error)
+        storage.delete_tree(work.path)  # tasks of an aborted job end a little later than the job
     except ConflictError:
         pass  # interrupted behind its commit, or recovered by another: nothing is ours to undo
     except LakebedError as exc:
@@ -318,4 +318,4 @@ def _delete_unregistered(registry: Registry, storage: Storage, work: Staging) ->
     if registry.attempts.may_be_committed(work.operation.op_id):
         return
     with suppress(LakebedError):
-        storage.delete_tree(work.place)
+        storage.delete_tree(work.path)

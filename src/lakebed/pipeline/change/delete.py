@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakebed.parquet.capture import CapturedFile
-    from lakebed.pipeline.change.delete_plan import DeletePlan, Touched
+    from lakebed.pipeline.change.delete_plan import DeletePlan, PartitionRewrite
     from lakebed.pipeline.context import Context, MetadataMode
     from lakebed.registry.snapshots.waiting import Commits
     from lakebed.registry.tables.lake_tables import LakeTable
@@ -96,20 +96,20 @@ def delete(
     """Delete the rows of a plain table for which `where` is true; rows for which it is NULL stay.
 
     Files whose rows all match are dropped, as far as possible without opening them; of the others the rest is written again under
-    the version, slice and partition paths it had. What is written meanwhile stays. A conflict, with nothing changed, when somebody
-    changed one of the touched partitions first. JSON files that lose rows become Parquet.
+    the version, slice and partition paths it had. What is written meanwhile stays. A conflict, with nothing changed, when another writer
+    changed one of these partitions first. JSON files that lose rows become Parquet.
     """
     began = time.monotonic()
     table = require_table(context.registry, TableName.parse(name))
     _require_arguments(table, where, instance)
     with context.lease.reading():
         plan = plan_delete(context, table.name, where, instance=instance)
-        told = _tell(context, plan, dry_run=dry_run)
-        if dry_run or not plan.touched:
-            return replace(told, seconds=time.monotonic() - began)
-        if told.partitions > max_partitions:
-            raise TooManyPartitionsError(str(table.name), found=told.partitions, allowed=max_partitions)
-        done = _carry_out(context, plan, told, actor=find_actor(actor), instance=instance)
+        summary = _summarize(context, plan, dry_run=dry_run)
+        if dry_run or not plan.rewrites:
+            return replace(summary, seconds=time.monotonic() - began)
+        if summary.partitions > max_partitions:
+            raise TooManyPartitionsError(str(table.name), found=summary.partitions, allowed=max_partitions)
+        done = _carry_out(context, plan, summary, actor=find_actor(actor), instance=instance)
     done = replace(done, seconds=time.monotonic() - began)
     return done.wait() if (metadata_mode or context.metadata_mode) == "sync" else done
 
@@ -125,17 +125,17 @@ def _require_arguments(table: LakeTable, where: object, instance: str | None) ->
         require_instance(instance)
 
 
-def _tell(context: Context, plan: DeletePlan, *, dry_run: bool) -> DeleteResult:
+def _summarize(context: Context, plan: DeletePlan, *, dry_run: bool) -> DeleteResult:
     rows = plan.rows
     note = "" if rows else f"no row of {plan.table.name} satisfies {plan.where!a}, among {plan.table.row.row_count}: nothing is changed"
     return DeleteResult(
         table=plan.table.name,
         where=plan.where,
         rows=rows,
-        partitions=len(plan.touched),
-        partitions_emptied=sum(part.is_emptied for part in plan.touched),
-        files_dropped=sum(len(part.dropped) for part in plan.touched),
-        files_rewritten=sum(len(part.rewritten) for part in plan.touched),
+        partitions=len(plan.rewrites),
+        partitions_emptied=sum(part.is_emptied for part in plan.rewrites),
+        files_dropped=sum(len(part.dropped) for part in plan.rewrites),
+        files_rewritten=sum(len(part.rewritten) for part in plan.rewrites),
         files_examined=plan.examined,
         dry_run=dry_run,
         note=note,
@@ -144,19 +144,19 @@ def _tell(context: Context, plan: DeletePlan, *, dry_run: bool) -> DeleteResult:
     )
 
 
-def _carry_out(context: Context, plan: DeletePlan, told: DeleteResult, *, actor: str, instance: str | None) -> DeleteResult:
+def _carry_out(context: Context, plan: DeletePlan, summary: DeleteResult, *, actor: str, instance: str | None) -> DeleteResult:
     with staging(context.registry, context.storage, plan.table, kind=JOB, ahead=True) as work:
         written = _rewrite_all(context, work, plan)
         count = sum(map(len, written))
         if count:
             with work.stage("sync"):
                 context.storage.sync_tree(work.directory)
-        replacements = [_replacement(plan.table, part, files) for part, files in zip(plan.touched, written, strict=True)]
-        audit = _Audit(actor, {"table": str(told.table), "where": told.where, "instance": instance}, _counts(told, count))
+        replacements = [_replacement(plan.table, part, files) for part, files in zip(plan.rewrites, written, strict=True)]
+        audit = _Audit(actor, {"table": str(summary.table), "where": summary.where, "instance": instance}, _counts(summary, count))
         with work.stage("registry"):
             work.published = published = _publish(context, work, plan, replacements, audit)
     return replace(
-        told, files_written=count, op_id=work.operation.op_id, group=published.group, journal_number=published.journal_number,
+        summary, files_written=count, op_id=work.operation.op_id, group=published.group, journal_number=published.journal_number,
         timings=work.timings,
     )  # fmt: skip
 
@@ -166,8 +166,8 @@ def _carry_out(context: Context, plan: DeletePlan, told: DeleteResult, *, actor:
 
 def _rewrite_all(context: Context, work: Staging, plan: DeletePlan) -> list[list[CapturedFile]]:
     """Each partition by a job of its own, because a file belongs to one; several at once."""
-    orders = [(part, _beside(work, part, plan)) for part in plan.touched]
-    if sum(bool(part.rewritten) for part in plan.touched) <= 1:  # in this thread, which gets the interrupts
+    orders = [(part, _beside(work, part, plan)) for part in plan.rewrites]
+    if sum(bool(part.rewritten) for part in plan.rewrites) <= 1:  # in this thread, which gets the interrupts
         written = [_rewrite(context, plan, part, own) for part, own in orders]
     else:
         written = _rewrite_parallel(context, plan, orders)
@@ -177,7 +177,7 @@ def _rewrite_all(context: Context, work: Staging, plan: DeletePlan) -> list[list
     return written
 
 
-def _rewrite_parallel(context: Context, plan: DeletePlan, orders: Sequence[tuple[Touched, Staging]]) -> list[list[CapturedFile]]:
+def _rewrite_parallel(context: Context, plan: DeletePlan, orders: Sequence[tuple[PartitionRewrite, Staging]]) -> list[list[CapturedFile]]:
     with ThreadPoolExecutor(_PARALLEL, thread_name_prefix="lakebed-delete") as pool:
         futures = [pool.submit(_rewrite, context, plan, part, own) for part, own in orders]
         try:
@@ -187,25 +187,25 @@ def _rewrite_parallel(context: Context, plan: DeletePlan, orders: Sequence[tuple
             raise
 
 
-def _beside(work: Staging, part: Touched, plan: DeletePlan) -> Staging:
+def _beside(work: Staging, part: PartitionRewrite, plan: DeletePlan) -> Staging:
     """The same operation, with a directory in its own for the files of one partition."""
-    table = plan.versions[part.holder.schema_hash]
-    return Staging(table, work.operation, below(work.directory, str(part.holder.partition_id)))
+    table = plan.versions[part.partition.schema_hash]
+    return Staging(table, work.operation, below(work.directory, str(part.partition.partition_id)))
 
 
-def _rewrite(context: Context, plan: DeletePlan, part: Touched, own: Staging) -> list[CapturedFile]:
+def _rewrite(context: Context, plan: DeletePlan, part: PartitionRewrite, own: Staging) -> list[CapturedFile]:
     if not part.rewritten:
         return []
     with spark_translated(f"reading rows of {plan.table.name} that stay"):
         frame = into_files(_survivors(context, plan, part, own.table), own.table, size_bytes=sum(f.size_bytes for f in part.rewritten))
     written = write_physical(context, own, own.table, frame)
     found = sum(captured.file.row_count for captured in written)
-    if found != part.left:
-        raise RewriteMismatchError(_name(plan.table, part), expected=part.left, found=found)
+    if found != part.remaining_rows:
+        raise RewriteMismatchError(_name(plan.table, part), expected=part.remaining_rows, found=found)
     return written
 
 
-def _survivors(context: Context, plan: DeletePlan, part: Touched, version: LakeTable) -> DataFrame:
+def _survivors(context: Context, plan: DeletePlan, part: PartitionRewrite, version: LakeTable) -> DataFrame:
     """Rows as they are stored, chosen by what they are called today: both stand beside each other while the condition is asked."""
     stored = stored_rows(context, version.schema, [file.path for file in part.rewritten])
     whole = F.struct(*(F.col(quote(column)) for column in stored.columns)).alias(_ROW)
@@ -214,31 +214,31 @@ def _survivors(context: Context, plan: DeletePlan, part: Touched, version: LakeT
     return stays.select(f"{_ROW}.*")
 
 
-def _name(table: LakeTable, part: Touched) -> str:
-    return str(Slice(table=table.name, instance=part.holder.instance, insert_range=part.holder.insert_range))
+def _name(table: LakeTable, part: PartitionRewrite) -> str:
+    return str(Slice(table=table.name, instance=part.partition.instance, insert_range=part.partition.insert_range))
 
 
 # -- the swap ---------------------------------------------------------------------------------
 
 
-def _replacement(table: LakeTable, part: Touched, written: Sequence[CapturedFile]) -> Replacement:
+def _replacement(table: LakeTable, part: PartitionRewrite, written: Sequence[CapturedFile]) -> Replacement:
     """The same slice with other content; nothing left is proof that the slice was processed."""
     partition = partition_of(
         table,
         written,
-        schema_hash=part.holder.schema_hash,
+        schema_hash=part.partition.schema_hash,
         fingerprint=make_fingerprint(has_rows=not part.is_emptied),
-        instance=part.holder.instance,
-        insert_range=part.holder.insert_range,
+        instance=part.partition.instance,
+        insert_range=part.partition.insert_range,
         rows_are_ours=True,
-        event_range=part.holder.event_range,
+        event_range=part.partition.event_range,
     )
     return Replacement(
         partition=partition,
-        retired_id=part.holder.partition_id,
+        retired_id=part.partition.partition_id,
         kept=tuple(file.file_id for file in part.kept),
         kept_rows=sum(file.row_count for file in part.kept),
-        kept_events=part.holder.event_range,
+        kept_events=part.partition.event_range,
     )
 
 
@@ -252,8 +252,8 @@ class _Audit:
 def _publish(context: Context, work: Staging, plan: DeletePlan, replacements: Sequence[Replacement], audit: _Audit) -> Published:
     """Victims are compared by partition and by file, under the table's lock: whoever changed one of them wins."""
     table = plan.table
-    ids = [part.holder.partition_id for part in plan.touched]
-    guard = guard_files(table.name, partitions=ids, files=[file.file_id for part in plan.touched for file in part.files])
+    ids = [part.partition.partition_id for part in plan.rewrites]
+    guard = guard_files(table.name, partitions=ids, files=[file.file_id for part in plan.rewrites for file in part.files])
 
     def body(tx: Transaction) -> Published:
         guard(tx)
@@ -268,8 +268,8 @@ def _publish(context: Context, work: Staging, plan: DeletePlan, replacements: Se
     )  # fmt: skip
 
 
-def _counts(told: DeleteResult, files_written: int) -> dict[str, Any]:
+def _counts(summary: DeleteResult, files_written: int) -> dict[str, Any]:
     return {
-        "rows": told.rows, "partitions": told.partitions, "files_dropped": told.files_dropped, "files_rewritten": told.files_rewritten,
+        "rows": summary.rows, "partitions": summary.partitions, "files_dropped": summary.files_dropped, "files_rewritten": summary.files_rewritten,
         "files_written": files_written,
     }  # fmt: skip

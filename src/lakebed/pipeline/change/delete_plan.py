@@ -11,7 +11,7 @@ from sqlglot import exp
 from lakebed.core.errors import FileChangedError, InvalidValueError, PathRefusedError
 from lakebed.pipeline.change.moments import freeze
 from lakebed.pipeline.read.planning import ScanRequest, require_in, resolve_scan
-from lakebed.pipeline.read.strict import find_proven, list_proofs
+from lakebed.pipeline.read.strict import find_fully_matching, list_strict_metrics
 from lakebed.pipeline.rows.scan import FILE, frame_of, frame_with_files
 from lakebed.pipeline.spark.errors import spark_translated
 from lakebed.pipeline.spark.interrupts import interruptible
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from lakebed.core.names import TableName
     from lakebed.pipeline.context import Context
-    from lakebed.pipeline.read.strict import Proof
+    from lakebed.pipeline.read.strict import StrictMetrics
     from lakebed.pipeline.sql.filters import Where
     from lakebed.registry.partitions.replace import LivePartition
     from lakebed.registry.tables.lake_tables import LakeTable
@@ -44,14 +44,14 @@ _UNSTEADY_NODES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Touched:
+class PartitionRewrite:
     """One partition that loses rows: whole files, and matching rows of others; the rest of its files stays as it is."""
 
-    holder: LivePartition
+    partition: LivePartition
     dropped: tuple[LiveFile, ...]
     rewritten: tuple[LiveFile, ...]
     kept: tuple[LiveFile, ...]
-    left: int  # rows of `rewritten` that stay
+    remaining_rows: int  # rows of `rewritten` that stay
 
     @property
     def files(self) -> tuple[LiveFile, ...]:
@@ -60,7 +60,7 @@ class Touched:
     @property
     def rows(self) -> int:
         """How many rows go."""
-        return sum(file.row_count for file in (*self.dropped, *self.rewritten)) - self.left
+        return sum(file.row_count for file in (*self.dropped, *self.rewritten)) - self.remaining_rows
 
     @property
     def is_emptied(self) -> bool:
@@ -73,23 +73,23 @@ class DeletePlan:
 
     table: LakeTable
     where: str
-    touched: tuple[Touched, ...]
+    rewrites: tuple[PartitionRewrite, ...]
     versions: Mapping[str, LakeTable] = field(repr=False)
     examined: int = 0
 
     @property
     def rows(self) -> int:
-        return sum(part.rows for part in self.touched)
+        return sum(part.rows for part in self.rewrites)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidates:
     table: LakeTable
     versions: Mapping[str, LakeTable]
-    holders: Sequence[LivePartition]
-    files: Sequence[LiveFile]  # every live file of the holders
+    partitions: Sequence[LivePartition]
+    files: Sequence[LiveFile]  # every live file of the partitions
     suspected: frozenset[str]
-    proven: frozenset[str]
+    matching: frozenset[str]
 
 
 def plan_delete(context: Context, name: TableName, where: str, *, instance: str | None) -> DeletePlan:
@@ -101,15 +101,17 @@ def plan_delete(context: Context, name: TableName, where: str, *, instance: str 
         condition = parse_where(freeze(context, where, [column.name for column in table.schema.fields]))
         _require_condition(context, table, condition)
         request = ScanRequest(name=name, find=lambda found: condition.find_filter(found.schema, zone), instance=instance)
-        found = _read_candidates(reader, request, table, list_proofs(condition, table, zone))
-    doubtful = [file for file in found.files if file.path in found.suspected - found.proven]
+        found = _read_candidates(reader, request, table, list_strict_metrics(condition, table, zone))
+    doubtful = [file for file in found.files if file.path in found.suspected - found.matching]
     matched = _count_matches(context, table, condition.text, doubtful)
-    matched.update({file.path: file.row_count for file in found.files if file.path in found.proven})
+    matched.update({file.path: file.row_count for file in found.files if file.path in found.matching})
     owned: dict[int, list[LiveFile]] = defaultdict(list)
     for file in found.files:
         owned[file.partition_id].append(file)
-    touched = [part for holder in found.holders if (part := _judge(holder, owned[holder.partition_id], matched)) is not None]
-    return DeletePlan(table=table, where=condition.text, touched=tuple(touched), versions=found.versions, examined=len(doubtful))
+    rewrites = [
+        part for partition in found.partitions if (part := _plan_rewrite(partition, owned[partition.partition_id], matched)) is not None
+    ]
+    return DeletePlan(table=table, where=condition.text, rewrites=tuple(rewrites), versions=found.versions, examined=len(doubtful))
 
 
 def _require_condition(context: Context, table: LakeTable, where: Where) -> None:
@@ -128,18 +130,18 @@ def _require_condition(context: Context, table: LakeTable, where: Where) -> None
         frame_of(context, table.schema, []).where(where.text).schema  # noqa: B018 - Spark analyses it here
 
 
-def _read_candidates(reader: Reader, request: ScanRequest, table: LakeTable, proofs: Sequence[Proof] | None) -> _Candidates:
+def _read_candidates(reader: Reader, request: ScanRequest, table: LakeTable, metrics: Sequence[StrictMetrics] | None) -> _Candidates:
     scan = resolve_scan(reader, request, table)
     used = scan.used
     plan = read_plan(
         reader, request.name, ranges=used.ranges, nulls=used.nulls, partition_paths=scan.partition_paths, instance=request.instance
     )  # fmt: skip
-    holders = list_holders(reader, table.table_id, plan.paths)
-    files = list_live_files(reader, [holder.partition_id for holder in holders]) if holders else []
+    partitions = list_holders(reader, table.table_id, plan.paths)
+    files = list_live_files(reader, [partition.partition_id for partition in partitions]) if partitions else []
     suspected = frozenset(plan.paths)
-    proven = find_proven(reader, request, scan, proofs, [file for file in files if file.path in suspected])
+    matching = find_fully_matching(reader, request, scan, metrics, [file for file in files if file.path in suspected])
     versions = {v.schema_hash: version_of(table, v) for v in list_versions(reader, table.table_id)}
-    return _Candidates(table=table, versions=versions, holders=holders, files=files, suspected=suspected, proven=proven)
+    return _Candidates(table=table, versions=versions, partitions=partitions, files=files, suspected=suspected, matching=matching)
 
 
 def _count_matches(context: Context, table: LakeTable, where: str, files: Sequence[LiveFile]) -> dict[str, int]:
@@ -166,12 +168,12 @@ def _require_known(matched: Mapping[str, int], files: Sequence[LiveFile]) -> Non
             )
 
 
-def _judge(holder: LivePartition, files: Sequence[LiveFile], matched: Mapping[str, int]) -> Touched | None:
+def _plan_rewrite(partition: LivePartition, files: Sequence[LiveFile], matched: Mapping[str, int]) -> PartitionRewrite | None:
     """What becomes of the files of one partition; None where no row goes."""
     kept = tuple(file for file in files if not matched.get(file.path))
     dropped = tuple(file for file in files if matched.get(file.path) == file.row_count)
     rewritten = tuple(file for file in files if 0 < matched.get(file.path, 0) < file.row_count)
     if not dropped and not rewritten:
         return None
-    left = sum(file.row_count - matched[file.path] for file in rewritten)
-    return Touched(holder=holder, dropped=dropped, rewritten=rewritten, kept=kept, left=left)
+    remaining_rows = sum(file.row_count - matched[file.path] for file in rewritten)
+    return PartitionRewrite(partition=partition, dropped=dropped, rewritten=rewritten, kept=kept, remaining_rows=remaining_rows)

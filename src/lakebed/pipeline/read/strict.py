@@ -1,7 +1,7 @@
-"""Files of which every row satisfies a condition, proven from statistics and partition paths without opening them.
+"""Files of which every row satisfies a condition, found from statistics and partition paths without opening them.
 
-A file is proven by what it cannot hold: no row that breaks a conjunct, and none that leaves it unknown. So the proof rests on the
-same pruning that readers rest on, asked the other way round.
+A file matches whole by what it cannot hold: no row that breaks a conjunct, and none that leaves it unknown. So this rests on the
+same pruning that readers rest on, asked the other way round. Iceberg calls it a strict evaluation of metrics.
 """
 
 from __future__ import annotations
@@ -43,47 +43,47 @@ _BREAKS: dict[type[exp.Expr], tuple[type[exp.Expr], ...]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
+class StrictMetrics:
     """One conjunct. A row that does not satisfy it satisfies one of `broken` (None: not known).
 
-    `values` are partition fields by identity with the texts that satisfy it: such a path tells the value of every row.
+    `values` are partition fields by identity with the texts that satisfy it: such a path has the value of every row.
     """
 
     broken: tuple[Filter, ...] | None = ()
     values: tuple[tuple[str, frozenset[str]], ...] = ()
 
-    def is_told_by(self, partition_path: str) -> bool:
+    def hold_for_path(self, partition_path: str) -> bool:
         if not self.values:
             return False
         try:
-            told = dict(decode_partition_path(partition_path))
+            values = dict(decode_partition_path(partition_path))
         except InvalidValueError:
             return False
-        return any(told.get(name) in texts for name, texts in self.values)
+        return any(values.get(name) in texts for name, texts in self.values)
 
 
-def list_proofs(where: Where, table: LakeTable, zone: Zone) -> list[Proof] | None:
-    """How each conjunct could be proven; None where one of them is not understood."""
+def list_strict_metrics(where: Where, table: LakeTable, zone: Zone) -> list[StrictMetrics] | None:
+    """How each conjunct could be shown to hold; None where one of them is not understood."""
     if (conjuncts := where.conjuncts) is None:
         return None
-    proofs = [_proof(conjunct, table.schema, table.transforms, zone) for conjunct in conjuncts]
-    known = [proof for proof in proofs if proof is not None]
-    return known if len(known) == len(proofs) else None
+    metrics = [_strict_metrics(conjunct, table.schema, table.transforms, zone) for conjunct in conjuncts]
+    known = [one for one in metrics if one is not None]
+    return known if len(known) == len(metrics) else None
 
 
-def find_proven(
-    reader: Reader, request: ScanRequest, scan: ResolvedScan, proofs: Sequence[Proof] | None, files: Sequence[LiveFile]
+def find_fully_matching(
+    reader: Reader, request: ScanRequest, scan: ResolvedScan, metrics: Sequence[StrictMetrics] | None, files: Sequence[LiveFile]
 ) -> frozenset[str]:
     """The paths of those `files` whose rows satisfy every conjunct."""
     every = frozenset(file.path for file in files)
-    if proofs is None or not every:
+    if metrics is None or not every:
         return frozenset()
-    proven = every
-    for proof in proofs:
-        told = frozenset(file.path for file in files if proof.is_told_by(file.partition_path))
-        cleared = frozenset() if proof.broken is None else every.difference(*(_suspects(reader, request, scan, b) for b in proof.broken))
-        proven &= told | cleared
-    return proven
+    matching = every
+    for one in metrics:
+        by_path = frozenset(file.path for file in files if one.hold_for_path(file.partition_path))
+        cleared = frozenset() if one.broken is None else every.difference(*(_suspects(reader, request, scan, b) for b in one.broken))
+        matching &= by_path | cleared
+    return matching
 
 
 def _suspects(reader: Reader, request: ScanRequest, scan: ResolvedScan, broken: Filter) -> list[str]:
@@ -95,13 +95,13 @@ def _suspects(reader: Reader, request: ScanRequest, scan: ResolvedScan, broken: 
     return plan.paths
 
 
-def _proof(node: exp.Expr, schema: Schema, transforms: _Transforms, zone: Zone) -> Proof | None:
+def _strict_metrics(node: exp.Expr, schema: Schema, transforms: _Transforms, zone: Zone) -> StrictMetrics | None:
     if isinstance(node, exp.Boolean) and node.this:
-        return Proof()
+        return StrictMetrics()
     found = _conditions(node, schema, zone)
     if not found:
         return None
-    return Proof(broken=_broken(node, found[0], schema, zone), values=_path_values(found[0], transforms))
+    return StrictMetrics(broken=_broken(node, found[0], schema, zone), values=_path_values(found[0], transforms))
 
 
 def _broken(node: exp.Expr, condition: Condition, schema: Schema, zone: Zone) -> tuple[Filter, ...] | None:

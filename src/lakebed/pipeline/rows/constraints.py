@@ -1,7 +1,7 @@
 """What no row may hold, as SQL that stops the job at the first one: NULL in a required field, a time no calendar reaches.
 
 The checks ride on the job that writes anyway; where Spark's own type rules a fault out there is none, and what a file's
-statistics tell is judged by them.
+statistics say is judged by them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Fault = tuple[str, str]  # a condition, and the sentence to say when it holds
 def checked(field: Field, source: T.StructField | None, sql: str, *, has_statistics: bool = True) -> str:
     """`sql`, a value of the table's column `field`, guarded: a bad one ends the job with a typed refusal.
 
-    `source` tells what the DataFrame promises, for instance never to be NULL. With statistics, what these tell of a column
+    `source` says what the DataFrame promises, for instance never to be NULL. With statistics, what these say of a column
     itself is judged from the finished file, which costs nothing.
     """
     nullable = source is None or source.nullable

@@ -63,7 +63,7 @@ class KeyPlan:
         names = ", ".join(transform.name for transform, _ in self.transforms)
         message = f"the partition values of {names} are longer than {_LONGEST // 2} bytes: partition by truncate or bucket instead"
         length = " + ".join(["-1", *(f"2 + 2 * {_octets(transform, field)}" for transform, field in self.transforms)])
-        # told from the values, not from the key: Spark compiles no function that could hold the key for a second use
+        # computed from the values, not from the key: Spark compiles no function that could hold the key for a second use
         return f"CASE WHEN {length} > {_LONGEST} THEN raise_error({literal(refusal(message))}) ELSE {key} END"
 
     def add_to(self, df: DataFrame) -> DataFrame:
@@ -222,7 +222,7 @@ def _hash_bytes(content: str) -> str:
 
 
 def _times(word: str, factor: int) -> str:
-    """A product modulo 2^32 whose halves stay inside 64 bits, where ANSI arithmetic would raise."""
+    """A product modulo 2^32 whose partial products stay inside 64 bits, where ANSI arithmetic would raise."""
     low, high = factor & 0xFFFF, factor >> 16
     return f"(({word} * {low}L + shiftleft(({word} * {high}L) & 65535L, 16)) & {_MASK}L)"
 

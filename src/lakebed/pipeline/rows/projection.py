@@ -44,7 +44,7 @@ def select_physical(df: DataFrame, schema: Schema, *, name: str = "the table", h
     """The columns under physical names, in the table's order and types, with field ids at every depth Spark can give them.
 
     Rows of another shape are refused; a missing optional column becomes NULL; a row that breaks a rule of the table ends the
-    job, unless the statistics of its file will tell.
+    job, unless the statistics of its file will say.
     """
     promised = df.schema
     kept = _kept.setdefault(df.sparkSession, OrderedDict())

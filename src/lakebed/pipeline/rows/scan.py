@@ -169,10 +169,10 @@ def _require_present(storage: Storage, files: Iterable[str]) -> None:
     """A pattern passes over a file that is not there, and its rows would be missing without a word."""
     for path in files:
         if not os.path.exists(path):  # noqa: PTH110 - ten thousand Path objects take longer than the calls
-            _tell_missing(storage, path)
+            _raise_missing(storage, path)
 
 
-def _tell_missing(storage: Storage, path: str) -> None:
+def _raise_missing(storage: Storage, path: str) -> None:
     try:
         storage.stat(path)
     except FileMissingError as exc:

@@ -33,7 +33,7 @@ _SAFE_SHARE = 0.75  # of the time to live: a hold that is nearer to its end is r
 
 
 class ReaderLease:
-    """Held from the first plan until `close`, the end of the last `reading()` block, or `max_s`. Threads share it; a forked child starts anew."""
+    """Held from the first plan until `close`, the end of the last `reading()` block, or `max_s`. Threads share it; a forked child starts a lease of its own."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ReaderLease:
         self._thread: threading.Thread | None = None
         self._scopes = 0
         self._held: dict[int, int] = {}
-        self._begin_anew()
+        self._start_over()
 
     @property
     def name(self) -> str:
@@ -115,7 +115,7 @@ class ReaderLease:
         with self._guard:
             held, name = bool(self._held), self._name
             self._stop.set()
-            self._begin_anew()
+            self._start_over()
         if held:
             end_reading(self._registry, name)
 
@@ -126,7 +126,7 @@ class ReaderLease:
         if any(self._held.get(table_id) != number for table_id, number in known.items()):
             logger.warning("the reader's lease had expired: what was planned before may be gone", extra=self._extra("lost"))
 
-    def _begin_anew(self) -> None:
+    def _start_over(self) -> None:
         self._pid = os.getpid()
         self._name = f"reader/{self._pid}/{secrets.token_hex(8)}"
         self._held = {}
@@ -139,7 +139,7 @@ class ReaderLease:
         """After a fork the row is the parent's, and so is the thread."""
         if os.getpid() != self._pid:
             self._scopes = 0
-            self._begin_anew()
+            self._start_over()
 
     def _start_beating(self) -> None:
         if self._thread is None:
@@ -154,7 +154,7 @@ class ReaderLease:
 
 
 def _keep_beating(of: weakref.ref[ReaderLease], stop: threading.Event, every_s: float) -> None:
-    """Ends with the lease, or when nobody has the lease any more."""
+    """Ends with the lease, or when the lease is garbage."""
     while not stop.wait(every_s):
         if (lease := of()) is None:
             return

@@ -31,7 +31,7 @@ _SECOND_REPORTS = "SQLQueryContextLogger"
 def start_quietly(options: Mapping[str, str]) -> None:
     """Start the Java process of this Python process, if it has none yet, with its standard error passed on line by line."""
     logger = PySparkLogger.getLogger(_SECOND_REPORTS)
-    if logger.level == logging.WARNING:  # as Spark makes it: nobody chose another
+    if logger.level == logging.WARNING:  # as Spark makes it: no other was chosen
         logger.setLevel(logging.CRITICAL + 1)
     if SparkContext._gateway is not None or os.name != "posix":  # noqa: SLF001 - the only sign of a running Java process
         return

@@ -32,7 +32,7 @@ NEEDED = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default, INT96, has no statistics and no place in Iceberg
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",  # the other calendar is read by no other engine
     "spark.sql.parquet.fieldId.write.enabled": "true",
-    "spark.sql.caseSensitive": "false",  # columns are told apart without regard to case
+    "spark.sql.caseSensitive": "false",  # names of columns are compared without regard to case
 }
 _ZONE = "spark.sql.session.timeZone"
 _SQL = {
@@ -118,20 +118,20 @@ def _require_fit(session: SparkSession) -> None:
 
 def _why_not(exc: BaseException) -> str:
     if isinstance(exc, PySparkException) and exc.getCondition() == "JAVA_GATEWAY_EXITED":
-        return _judge_java()
+        return _explain_java()
     return f"the Spark session cannot be started: {str(exc)[:400]}"
 
 
-def _judge_java() -> str:
+def _explain_java() -> str:
     """Asked only when the JVM did not come up: a look at Java costs as much as starting it."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     advice = f"install Java {_OLDEST_JAVA} or newer and set JAVA_HOME to it"
     try:
-        told = subprocess.run([java or "java", "-version"], capture_output=True, text=True, timeout=20, check=False).stderr  # noqa: S603
+        shown = subprocess.run([java or "java", "-version"], capture_output=True, text=True, timeout=20, check=False).stderr  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return f"Spark needs Java, and {f'{java} cannot be run' if java else 'there is none on the PATH'}: {advice}"
-    found = _VERSION.search(told)
+    found = _VERSION.search(shown)
     if found is None or int(found[1]) < _OLDEST_JAVA:
         return f"Spark needs Java {_OLDEST_JAVA} or newer, {java} is {found[1] if found else 'of an unknown version'}: {advice}"
     return f"the JVM ({java}, Java {found[1]}) did not start: read what it said on stderr, and look at the memory it was given"

@@ -81,7 +81,7 @@ class Query:
 
     def require_place(self, mention: Mention) -> Place:
         if mention.place is None:
-            raise QueryRefusedError(self.text, reason=f"the place of {mention.name} in it cannot be told")
+            raise QueryRefusedError(self.text, reason=f"where {mention.name} stands in it is not known")
         return mention.place
 
 
@@ -228,7 +228,7 @@ def _select_over(node: exp.Table) -> exp.Select | None:
 
 
 def _belongs(column: exp.Column, mention: Mention, *, is_alone: bool) -> bool:
-    """Whether the column is one of this table: by its qualifier, or because there is no other table."""
+    """Whether the column is one of this table: by its qualifier, or because it is the only table."""
     if column.args.get("catalog"):
         return False
     if column.args.get("db"):

@@ -1,6 +1,6 @@
 """What wanted rows satisfy in one column, and how a literal of a query bounds the values that compare with it as Spark does.
 
-Everything errs on one side: a bound is used only when every row that Spark would return lies inside it.
+Everything errs on one side: a bound is used only when it includes every row that Spark would return.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_DIGITS = 38
 EXACT_IN_DOUBLE = 2**53
 _DIGITS_OF = {"int": 10, "long": 20}
 _FLOAT_DOUBT = 1e-6  # outside ANSI mode Spark rounds a literal to the 24 bits of a float column
-# Spark and Python may know different editions of a zone's rules: moments told in local time are widened by this
+# Spark and Python may know different editions of a zone's rules: moments given in local time are widened by this
 _ZONE_DOUBT = timedelta(hours=3) // MICROSECOND
 _FIRST_YEAR, _LAST_YEAR = 1971, 2036  # outside, editions differ by more
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -34,7 +34,7 @@ DISCRETE = frozenset({"int", "long", "date", "timestamp", "timestamptz"})
 
 
 class Kind(Enum):
-    """The type that Spark gives a literal; numbers are told by their Python types."""
+    """The type that Spark gives a literal; numbers are known by their Python types."""
 
     PLAIN = "plain"
     DATE = "date"
@@ -165,7 +165,7 @@ def _day_span(text: str, kind: Kind) -> Span | None:
 
 
 def _local_span(name: str, local: datetime, zone: Zone, kind: Kind) -> Span | None:
-    """A moment told without a zone."""
+    """A moment without a zone."""
     if name == "timestamp":
         # A timestamp of the session's zone meets the column as local time: the same text, unless clocks were changed
         return _point(local.replace(tzinfo=UTC)) if kind is not Kind.TIMESTAMP or zone.is_fixed else None

@@ -114,7 +114,7 @@ def carry_out(
 
 def build_slice(context: Context, plan: MaterializePlan, chosen: SlicePlan, frames: Mapping[str, DataFrame]) -> int:
     """Build and publish one slice; the number of its rows. Raises a conflict when source or view changed meanwhile."""
-    guard = guard_source(chosen.wanted, source=plan.source, then=chosen.around.source, guard_window=chosen.around.insert_range)
+    guard = guard_source(chosen.wanted, source=plan.source, then=chosen.guard_window.source, guard_window=chosen.guard_window.insert_range)
     victims = frozenset(p.partition_id for p in chosen.window.view)
     if not chosen.paths:
         publish_partition(

@@ -227,7 +227,7 @@ def _require_no_aggregate(context: Context, view: TableName, definition: Definit
 
 
 def _explains_aggregate(context: Context, view: TableName, query: Query, frames: dict[str, DataFrame]) -> bool:
-    """Spark's own word on functions that the parser does not know; it cannot tell lookups from the source."""
+    """Spark's own word on functions that the parser does not know; it does not distinguish lookups from the source."""
     with spark_translated(str(view)):
         plan = str(run_definition(context.spark, str(view), query, frames, explain=True).collect()[0][0])
     analysed = plan.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]

@@ -113,7 +113,7 @@ def plan_merge(
 def carry_out_merge(context: Context, run: RunPlan) -> SwappedRun:
     """Rewrite what is small, then swap. Raises a conflict, with nothing changed, when a partition or file of the run is gone."""
     done = swap(context.registry, context.storage, run, engines_of(context).choose(run), kind="merge")
-    assert done is not None  # noqa: S101 - nobody can cancel it
+    assert done is not None  # noqa: S101 - it is never cancelled
     return done
 
 

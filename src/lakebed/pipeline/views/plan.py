@@ -98,12 +98,12 @@ class MaterializeResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlicePlan:
-    """One window to build: the files of its source, and `around`, as far as a merge of the source may reach meanwhile."""
+    """One window to build: the files of its source, and `guard_window`, as far as a merge of the source may reach meanwhile."""
 
     wanted: Slice
     state: State
     window: Window
-    around: Window
+    guard_window: Window
     paths: tuple[str, ...] = field(default=(), repr=False)
     size_bytes: int = 0
 
@@ -138,11 +138,11 @@ def plan_materialize(
     context.lease.hold(ids)
     with context.registry.read() as reader:
         planner = _Planner(reader, read_newest(reader, view))
-        return planner.plan(_Asked(events=events, inserts=inserts, regenerate=regenerate), instance=instance)
+        return planner.plan(_Request(events=events, inserts=inserts, regenerate=regenerate), instance=instance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _Request:
     events: TimeRange | None
     inserts: TimeRange | None
     regenerate: bool
@@ -161,15 +161,15 @@ class _Planner:
         self._source = require_lake_table(reader, view.definition.over)
         self._lookup_hash = hash_lookups(reader, view.definition)
 
-    def plan(self, asked: _Asked, *, instance: str | None) -> MaterializePlan:
-        if asked.events is not None and self._source.row.event_time_field is None:
+    def plan(self, request: _Request, *, instance: str | None) -> MaterializePlan:
+        if request.events is not None and self._source.row.event_time_field is None:
             message = f"{self._source.name} has no event time: give insert_begin and insert_end instead of begin and end"
             raise InvalidValueError(message)
         fresh: list[SliceOutcome] = []
         stale: list[SlicePlan] = []
-        for found in self._judged(instance, asked):
+        for found in self._judged(instance, request):
             is_kept = found.state is State.KEPT
-            if is_kept or (found.state is State.FRESH and not asked.regenerate):
+            if is_kept or (found.state is State.FRESH and not request.regenerate):
                 outcome: Outcome = "kept" if is_kept else "fresh"
                 fresh.append(SliceOutcome(instance=found.wanted.instance, insert_range=found.wanted.insert_range, outcome=outcome))
             else:
@@ -181,17 +181,17 @@ class _Planner:
             lookup_hash=self._lookup_hash,
             fresh=tuple(fresh),
             stale=self._with_files(stale),
-            note="" if fresh or stale else self._nothing(asked),
+            note="" if fresh or stale else self._nothing(request),
         )
 
-    def _judged(self, instance: str | None, asked: _Asked) -> Iterator[SlicePlan]:
+    def _judged(self, instance: str | None, request: _Request) -> Iterator[SlicePlan]:
         for one in [require_instance(instance)] if instance is not None else self._instances():
             expired = find_expired(self._reader, self._view, self._source.table_id, one)
             for around, window in self._windows(one):
-                if asked.wants(window):
+                if request.wants(window):
                     wanted = Slice(table=self._view.name, instance=one, insert_range=window.insert_range)
                     state = judge(window, lookup_hash=self._lookup_hash, expired=expired)
-                    yield SlicePlan(wanted=wanted, state=state, window=window, around=around)
+                    yield SlicePlan(wanted=wanted, state=state, window=window, guard_window=around)
 
     def _instances(self) -> list[str]:
         return sorted({*list_instances(self._reader, self._source.table_id), *list_instances(self._reader, self._view.table.table_id)})
@@ -221,14 +221,12 @@ class _Planner:
     def _lookup(self, name: TableName) -> tuple[LakeTable, tuple[str, ...]]:
         return require_lake_table(self._reader, name), tuple(read_plan(self._reader, name).paths)
 
-    def _nothing(self, asked: _Asked) -> str:
+    def _nothing(self, request: _Request) -> str:
         extent = [window.insert_range for one in self._instances() for _, window in self._windows(one)]
         if not extent:
             return f"{self._source.name} has no partitions yet: nothing to build"
         whole = TimeRange(begin=min(r.begin for r in extent), end=max(r.end for r in extent))
-        return (
-            f"no slice matches {asked.events or asked.inserts or 'this instance'}: those of {self._view.name} lie in {whole} of insert time"
-        )
+        return f"no slice matches {request.events or request.inserts or 'this instance'}: those of {self._view.name} lie in {whole} of insert time"
 
 
 def _give(chosen: SlicePlan, files: Sequence[LiveFile]) -> SlicePlan:

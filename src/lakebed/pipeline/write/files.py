@@ -64,21 +64,23 @@ def write_frame(context: Context, work: Staging, table: LakeTable, df: DataFrame
     Without rows there is no file.
     """
 
-    def ready(key: KeyPlan) -> _Ready:
+    def arranged(key: KeyPlan) -> _ArrangedRows:
         if _can_name_columns(context, df.sparkSession) and not needs_own_writer(table.schema) and is_in_shape(df, table.schema):
-            return _Ready(arrange(df, table, key), {f.physical_name: f.field_id for f in table.schema.fields})
-        return _Ready(prepare(df, table, key))
+            return _ArrangedRows(arrange(df, table, key), {f.physical_name: f.field_id for f in table.schema.fields})
+        return _ArrangedRows(prepare(df, table, key))
 
-    return _write(context, work, table, df.sparkSession, ready)
+    return _write(context, work, table, df.sparkSession, arranged)
 
 
 def write_physical(context: Context, work: Staging, table: LakeTable, written: DataFrame) -> list[CapturedFile]:
     """`write_frame` for rows that are under physical names, and checked, already: those of the table's own files."""
-    return _write(context, work, table, written.sparkSession, lambda key: _Ready(arrange(select_stored(written, table.schema), table, key)))
+    return _write(
+        context, work, table, written.sparkSession, lambda key: _ArrangedRows(arrange(select_stored(written, table.schema), table, key))
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
+class _ArrangedRows:
     """Rows as they go into files; `ids` of columns that the files are to get when they are written."""
 
     frame: DataFrame
@@ -86,18 +88,18 @@ class _Ready:
 
 
 def _write(
-    context: Context, work: Staging, table: LakeTable, spark: SparkSession, ready: Callable[[KeyPlan], _Ready]
+    context: Context, work: Staging, table: LakeTable, spark: SparkSession, arranged: Callable[[KeyPlan], _ArrangedRows]
 ) -> list[CapturedFile]:
     key = key_of(table)
     with spark_translated(f"writing rows into {table.name}"), interruptible(), work.stage("spark"):
-        prepared = ready(key)
-        told: frozenset[str] | None = None
+        prepared = arranged(key)
+        committed: frozenset[str] | None = None
         if needs_own_writer(table.schema):
-            told = _write_own(context, work, table, prepared.frame, key)
+            committed = _write_own(context, work, table, prepared.frame, key)
         else:
             _write_native(work, table, prepared.frame, key)
     try:
-        return _take(context.storage, work, table, key, told, prepared.ids)
+        return _finalize_files(context.storage, work, table, key, committed, prepared.ids)
     except NotIcebergReadyError as exc:
         require_settings(spark)
         message = f"{table.name} cannot take these rows: {'; '.join(exc.problems)}"
@@ -188,7 +190,7 @@ def _write_native(work: Staging, table: LakeTable, df: DataFrame, key: KeyPlan) 
 
 
 def _write_own(context: Context, work: Staging, table: LakeTable, df: DataFrame, key: KeyPlan) -> frozenset[str]:
-    """The files that committed attempts told of: each task's answer reaches the driver once."""
+    """The files of committed attempts: each task's answer reaches the driver once."""
     if context.storage.paths.warehouse.is_local:
         Path(work.directory).mkdir(parents=True)
     task = TaskWriter(
@@ -201,11 +203,11 @@ def _write_own(context: Context, work: Staging, table: LakeTable, df: DataFrame,
     return frozenset(context.storage.canonical(row["path"]) for row in rows)
 
 
-def _take(
-    storage: Storage, work: Staging, table: LakeTable, key: KeyPlan, told: frozenset[str] | None, ids: Mapping[str, int]
+def _finalize_files(
+    storage: Storage, work: Staging, table: LakeTable, key: KeyPlan, committed: frozenset[str] | None, ids: Mapping[str, int]
 ) -> list[CapturedFile]:
     with work.stage("sync"):
-        files, leftovers = _sort_out(storage, work.directory, told)
+        files, leftovers = _sort_out(storage, work.directory, committed)
         _delete(storage, leftovers)
         for file in files if ids else ():  # one after the other: little but short calls, which threads would only wait for
             give_ids(storage, file.path, ids)
@@ -237,10 +239,10 @@ def _examine_and_sync(
     return captured
 
 
-def _sort_out(storage: Storage, directory: str, told: frozenset[str] | None) -> tuple[list[FileFacts], list[str]]:
-    """The data files, and what else lies there: checksums of Hadoop's local file system, files of attempts that lost."""
+def _sort_out(storage: Storage, directory: str, committed: frozenset[str] | None) -> tuple[list[FileFacts], list[str]]:
+    """The data files, and what else is there: checksums of Hadoop's local file system, files of attempts that lost."""
     listed = sorted(storage.list_files(directory), key=attrgetter("path"))
-    is_data = told.__contains__ if told is not None else _is_spark_file
+    is_data = committed.__contains__ if committed is not None else _is_spark_file
     return [facts for facts in listed if is_data(facts.path)], [facts.path for facts in listed if not is_data(facts.path)]
 
 
@@ -250,7 +252,7 @@ def _is_spark_file(path: str) -> bool:
 
 
 def _delete(storage: Storage, paths: Sequence[str]) -> None:
-    """What cannot be deleted must stop the write: it would stay as a file that nobody knows."""
+    """What cannot be deleted must stop the write: it would stay as a file that the registry does not know."""
     if not paths:
         return
     failed = [outcome for outcome in storage.delete(paths) if not outcome.gone]

@@ -59,7 +59,7 @@ class GroupedWriter:
 
     Until then they belong to an open operation: a process that dies loses what it did not rotate, and leaves nothing behind.
     `format="json"` writes JSON files, which become Parquet at the next compaction.
-    Leaving a `with` block rotates; leaving it by an error discards. `on_rotate` is told of every group that was registered.
+    Leaving a `with` block rotates; leaving it by an error discards. `on_rotate` is called with every group that was registered.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class GroupedWriter:
             raise
 
     def _sweep(self, group: _Group, directory: str) -> None:
-        """Delete what no successful write told of; tasks of a job that failed end a little later than the job."""
+        """Delete what no successful write left; tasks of a job that failed end a little later than the job."""
         storage = self._context.storage
         known = {c.file.path for c in group.captured}
         left = [facts.path for facts in storage.list_files(directory) if facts.path not in known]
@@ -182,7 +182,7 @@ class GroupedWriter:
         return result_of(self._context, work, self._name, published, group.captured)
 
     def _watch(self) -> None:
-        """Rotates a group that nobody writes to any more."""
+        """Rotates a group that is due, also when no call comes."""
         with self._changed:
             while not self._is_closed:
                 left = None if self._group is None else self._group.due_at - time.monotonic()
@@ -191,7 +191,7 @@ class GroupedWriter:
                     continue
                 try:
                     self.rotate()
-                except Exception as exc:  # noqa: BLE001 - it is told to the next caller, who can act
+                except Exception as exc:  # noqa: BLE001 - the next caller gets it, who can act
                     logger.warning(
                         "a group could not be registered", extra={"action": "rotate", "table": str(self._name), "reason": str(exc)}
                     )

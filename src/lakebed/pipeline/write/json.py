@@ -66,7 +66,7 @@ def write_json(context: Context, work: Staging, table: LakeTable, df: DataFrame)
         writer = prepare(df, table, key, has_statistics=False).write.options(**_WRITTEN)
         (writer.partitionBy(KEY) if key.transforms else writer).json(spark_location(work.directory))
     with work.stage("capture"):
-        return _take(context, work, table)
+        return _finalize_files(context, work, table)
 
 
 def register_json_files(
@@ -95,7 +95,7 @@ def _require_table(context: Context, name: str | TableName) -> LakeTable:
     return table
 
 
-def _take(context: Context, work: Staging, table: LakeTable) -> list[CapturedFile]:
+def _finalize_files(context: Context, work: Staging, table: LakeTable) -> list[CapturedFile]:
     """Files without rows and checksums of Hadoop's local file system go; the rest is durable afterwards."""
     storage = context.storage
     listed = [facts.path for facts in storage.list_files(work.directory)]

@@ -49,7 +49,7 @@ class SparkEngine:
             return Rewriting(files=tuple(write_frame(self.context, work, run.table, packed)))
         has_json = any(file.file_type != "parquet" for file in run.rewriting)
         before = sum_frame(frame_of(self.context, run.table.schema, paths), run.table) if has_json else None
-        written = rewrite(self.context, work, run.table, paths, size_bytes=run.rewriting_bytes, target_bytes=run.target_bytes)
+        written = merge_files(self.context, work, run.table, paths, size_bytes=run.rewriting_bytes, target_bytes=run.target_bytes)
         return Rewriting(files=tuple(written), before=before)
 
 
@@ -61,7 +61,7 @@ def sum_frame(frame: DataFrame, table: LakeTable) -> RowSum:
     return sum((RowSum(rows=row["rows"], hash=int(row["hash"])) for row in found), RowSum())
 
 
-def rewrite(
+def merge_files(
     context: Context, work: Staging, table: LakeTable, paths: Sequence[str], *, size_bytes: int = 0, target_bytes: int = TARGET_BYTES
 ) -> list[CapturedFile]:
     """The same rows in fewer files of about `target_bytes`, per partition path; `size_bytes` is what the old files have.

@@ -102,9 +102,9 @@ def _row_function(function: Function, lake_id: str) -> UserDefinedTableFunction:
 
         @staticmethod
         def analyze(*positional: AnalyzeArgument, **named: AnalyzeArgument) -> AnalyzeResult:
-            from lakebed.pipeline.sql.functions.types import tell_types  # noqa: PLC0415 - in the worker
+            from lakebed.pipeline.sql.functions.types import describe_types  # noqa: PLC0415 - in the worker
 
-            return tell_types(schema, positional, named)
+            return describe_types(schema, positional, named)
 
         def eval(self, *positional: Any, **named: Any) -> Iterator[Any]:
             yield from answer_rows(lake_id, name, self._analyzed.fix(positional, named))

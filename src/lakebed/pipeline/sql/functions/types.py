@@ -31,7 +31,7 @@ class TypedResult(AnalyzeResult):  # Spark looks for this very class
         )
 
 
-def tell_types(schema: StructType, positional: Sequence[AnalyzeArgument], named: Mapping[str, AnalyzeArgument]) -> TypedResult:
+def describe_types(schema: StructType, positional: Sequence[AnalyzeArgument], named: Mapping[str, AnalyzeArgument]) -> TypedResult:
     return TypedResult(
         schema=schema,
         instants=tuple(place for place, argument in enumerate(positional) if isinstance(argument.dataType, TimestampType)),
@@ -40,5 +40,5 @@ def tell_types(schema: StructType, positional: Sequence[AnalyzeArgument], named:
 
 
 def to_instant(value: Any) -> Any:
-    """Wall time of this process's zone as UTC; `fold` tells the two equal hours of an autumn night apart."""
+    """Wall time of this process's zone as UTC; `fold` distinguishes the two equal hours of an autumn night."""
     return value.astimezone(UTC) if isinstance(value, datetime) else value
