@@ -122,6 +122,18 @@ def test_partial_results_may_be_asked_for(shop: Lake, clock: FixedClock) -> None
     assert read_rows(shop, "shop.partial", "product", "n") == [("tea", 1), ("tea", 1)]
 
 
+def test_a_definition_may_qualify_its_columns_and_hint_at_its_tables(shop: Lake, clock: FixedClock) -> None:
+    make_prices(shop)
+    fill_hours(shop, clock, 0)
+    define(
+        shop, sql="SELECT /*+ BROADCAST(prices) */ shop.orders.ts, shop.orders.id FROM shop.orders LEFT JOIN shop.prices USING (product)"
+    )
+
+    materialize(shop.context, "shop.ids").raise_failed()
+
+    assert read_rows(shop, "shop.ids", "id") == [(0,)]
+
+
 def test_a_slice_fits_the_merge_window_that_the_source_has(shop: Lake) -> None:
     orders = TableName("shop", "orders")
     within(shop.registry, lambda tx: set_properties(tx, orders, {"merge_window_us": 7 * 3600 * 10**6}), orders)
