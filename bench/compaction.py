@@ -170,11 +170,11 @@ def compact_ours(place: Path, *, with_spark: bool = False) -> dict[str, float]:
                 from lakebed.pipeline.write.spark_engine import SparkEngine  # noqa: PLC0415
 
                 lake.spark.range(10).count()
-                engines = Engines(local=engines.local, spark=SparkEngine(lake.context), local_bytes=0)
+                engines = Engines(local=engines.local, spark=SparkEngine(lake._context), local_bytes=0)
             return measure(
                 place,
                 lambda: compact(lake.registry, lake.storage, "bench.events", engines=engines),
-                lambda: [Path(file.file_path) for file in lake.list_files("bench.events")],
+                lambda: [Path(file.file_path) for file in lake.files.list("bench.events")],
             )
 
 

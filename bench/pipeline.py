@@ -197,7 +197,7 @@ def read(place: Path, scale: Scale) -> Iterator[dict[str, object]]:
                 lake.insert("bench.events", frame(lake, tasks * 5, begin=begin * 5, tasks=tasks))
             plain = place / f"plain{files}"
             plain.mkdir()
-            for number, row in enumerate(lake.list_files("bench.events")):
+            for number, row in enumerate(lake.files.list("bench.events")):
                 os.link(row.file_path, plain / f"part-{number:05d}.parquet")
             schema = lake.read("bench.events").schema
             found = compare(
@@ -247,7 +247,7 @@ def merge(place: Path, scale: Scale) -> Iterator[dict[str, object]]:
                 lake.insert(name, frame(lake, rows * files // 2, tasks=files // 2))
                 lake.insert(name, frame(lake, rows * files // 2, begin=rows * files // 2, tasks=files // 2))
                 began = time.perf_counter()
-                done = lake.merge(name)
+                done = lake.partitions.merge(name)
                 taken = time.perf_counter() - began
                 assert done.files_before == files, done
                 return taken

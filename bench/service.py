@@ -114,7 +114,7 @@ def insert_and_wait(lake: Lake, *, threads: int, inserts: int) -> dict[str, Any]
     def insert(number: int) -> float:
         began = time.perf_counter()
         first = insert_file(lake, number)
-        assert lake.context.commits.wait(table_id, range(first, first + 1)) is not None
+        assert lake._context.commits.wait(table_id, range(first, first + 1)) is not None
         return time.perf_counter() - began
 
     count = "SELECT last_group, (SELECT count(*) FROM table_snapshots WHERE table_id = :id) FROM tables WHERE id = :id"

@@ -149,7 +149,7 @@ def stepped_lake(url: str, warehouse: str, steps: Steps, *, clock: Clock | None 
 def recover_writers(lake: Lake) -> None:
     """As if the leases of the writers that failed had run out."""
     lake.registry.transact(lambda tx: tx.run("UPDATE operations SET lease_until = 1 WHERE state IN ('writing', 'rolling_back')"), tables=[])
-    lake.recover()
+    lake.files.recover()
 
 
 def writing_path(path: str) -> str:

@@ -112,7 +112,7 @@ def spark_lake(url: str, tmp_path: Path, spark: SparkSession) -> Iterator[Lake]:
 def timed_spark_lake(url: str, tmp_path: Path, spark: SparkSession, clock: FixedClock) -> Iterator[Lake]:
     with connect(url, warehouse=str(tmp_path / "warehouse"), spark=spark, clock=clock) as opened:
         yield opened
-        opened.context.lease.close()
+        opened._context.lease.close()
 
 
 @pytest.fixture(scope="session")

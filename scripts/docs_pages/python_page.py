@@ -1,4 +1,4 @@
-"""The Python reference, from signatures and docstrings: every public member of `Lake`, the options it takes and what it gives."""
+"""The Python reference, from signatures and docstrings: every public call of `Lake` and of its groups, with the text of each argument."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from docs_pages.tables import table
+from lakebed.api.until_closed import until_closed
 from lakebed.lake import Lake, connect
-from lakebed.until_closed import until_closed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,45 +25,31 @@ import lakebed
 lake = lakebed.connect("sqlite:///lake.db", warehouse="warehouse")
 ```
 
-Everything is a method of the `Lake` that `connect` gives. Nothing prints; results are frozen values, lists of them are `Rows` with
-`.to_pandas()` and `.to_arrow()`. Times are aware datetimes; `begin`/`end` mean event time, `insert_begin`/`insert_end` insert time, both
-half-open. Every error is a `lakebed.core.errors.LakebedError` with a stable `code` ([errors](errors.md)). Spark starts at the first call that
-needs it.
+Everything is a call of the `Lake` that `connect` returns, or of one of its groups: `lake.tables`, `lake.columns`, `lake.partitions`, `lake.files`,
+`lake.views`, `lake.snapshots` and `lake.administrators`. Nothing prints; results are frozen values, lists of them are `Rows` with `.to_pandas()` and
+`.to_arrow()`. Times are aware datetimes; `begin`/`end` mean event time, `insert_begin`/`insert_end` insert time, both half-open. Every error is a
+`lakebed.LakebedError` with a stable `code` ([errors](errors.md)); errors, results and option types can be imported from `lakebed`. Spark starts
+at the first call that needs it.
+
+**`dry_run`**: a call that finds by itself what it removes or repairs (retire, drop, expire, sweep, repair, import) only returns what it would do,
+unless you pass `dry_run=False`. A call that does what you name (delete, alter columns, compact, adopt, roll back) does it, unless you pass
+`dry_run=True`.
 
 `Mode` is `"append"`, `"overwrite"` or `"overwrite_partitions"`; `MetadataMode` is `"async"` or `"sync"`; `ServiceMode` is `"auto"` or `"off"`.
 """
 _GROUPS = {
-    "Opening and closing": ("close", "registry", "storage", "footers", "spark", "context", "register_functions"),
-    "Tables": (
-        "create_table",
-        "table",
-        "list_tables",
-        "configure",
-        "alter",
-        "add_column",
-        "rename_column",
-        "widen_column",
-        "drop_column",
-        "drop_table",
-    ),
-    "Writing": ("insert", "insert_json", "writer", "foreach_batch", "writing", "register_files", "adopt", "import_legacy", "delete"),
-    "Reading": ("read", "sql", "explain", "reading", "plan", "load_partition_metadata"),
-    "View sets": ("create_view_set", "materialize", "promote", "merge", "list_view_sets"),
-    "Iceberg": ("snapshot", "snapshots", "tag", "untag", "expire_snapshots", "rollback", "compact", "commits", "drain", "service"),
-    "Lists": ("list_partitions", "list_files", "list_incompatible_partitions"),
-    "Retiring and cleaning": (
-        "retire_partition_by_metadata",
-        "retire_partitions",
-        "retire_expired_partitions",
-        "retire_incompatible_partitions",
-        "retire_partition_by_file",
-        "delete_expired_temporary_files",
-        "sweep_orphans",
-    ),
+    "Opening and closing": ("close", "registry", "storage", "spark", "register_functions"),
+    "Writing": ("create_table", "insert", "writer", "foreach_batch", "writing", "delete"),
+    "Reading": ("table", "read", "sql", "explain", "reading"),
+    "View sets": ("create_view_set", "materialize", "list_view_sets"),
+    "Iceberg and upkeep": ("snapshot", "compact", "service", "drain", "check", "repair"),
 }
-_REST = "Upkeep and everything else"
+_REST = "Administration"
+_NOUNS = ("tables", "columns", "partitions", "files", "views", "snapshots", "administrators")
 _WORD = re.compile(r"[A-Z]\w+")
 _PART = re.compile(r"(?:Rows|tuple|list)\[([A-Z]\w+)")
+_ARGUMENT = re.compile(r"(\w+): (.*)")
+_UNLISTED = ("self", "unknown")
 _PLAIN = frozenset(
     {
         "Any",
@@ -84,19 +70,34 @@ _PLAIN = frozenset(
 
 def render(root: Path) -> str:
     classes = _index(root / "src/lakebed")
-    members = {name: member for name, member in inspect.getmembers(Lake) if not name.startswith("_")}
-    grouped = {title: [name for name in names if name in members] for title, names in _GROUPS.items()}
-    placed = {name for names in grouped.values() for name in names}
-    grouped[_REST] = sorted(members.keys() - placed)
-    lines = [_HEAD, "## `lakebed.connect`", "", *_describe("lakebed.connect", connect, classes)]
-    for title, names in grouped.items():
-        lines += [f"## {title}", "", *(line for name in names for line in _member(name, members[name], classes))]
-    lines += [
-        "## What calls give back",
-        "",
-        *_results({name: member for name, member in members.items() if not _is_attribute(member)}, classes),
-    ]
+    members = {name: member for name, member in inspect.getmembers(Lake) if not name.startswith("_") and name not in _NOUNS}
+    placed = {name for names in _GROUPS.values() for name in names}
+    sections = {**_GROUPS, _REST: sorted(members.keys() - placed)}
+    lines = [_HEAD, "## `lakebed.connect`", "", *_describe("lakebed.connect", connect)]
+    for title, names in sections.items():
+        lines += [f"## {title}", "", *(line for name in names for line in _member(name, members[name]))]
+    for noun in _NOUNS:
+        lines += [f"## `lake.{noun}`", "", _text(_group(noun)), "", *_calls(noun)]
+    calls = [member for member in members.values() if not _is_attribute(member)]
+    calls += [call for noun in _NOUNS for call in _group_calls(noun).values()]
+    lines += ["## What calls give back", "", *_results(calls, classes)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _group(noun: str) -> type:
+    """The class of a group: the annotation of the property by which a lake gives it."""
+    getter = getattr(Lake, noun).fget
+    found: type = inspect.get_annotations(getter, eval_str=True)["return"]
+    return found
+
+
+def _group_calls(noun: str) -> dict[str, Any]:
+    return {name: member for name, member in inspect.getmembers(_group(noun), inspect.isfunction) if not name.startswith("_")}
+
+
+def _calls(noun: str) -> Iterator[str]:
+    for name, call in _group_calls(noun).items():
+        yield from (f"### `lake.{noun}.{name}`", "", *_describe(f"lake.{noun}.{name}", call))
 
 
 def _is_attribute(member: Any) -> bool:
@@ -104,31 +105,44 @@ def _is_attribute(member: Any) -> bool:
     return isinstance(member, until_closed) and member.func is None
 
 
-def _member(name: str, member: Any, classes: dict[str, ast.ClassDef]) -> list[str]:
+def _member(name: str, member: Any) -> list[str]:
     head = [f"### `lake.{name}`", ""]
     function = getattr(member, "fget", None) or getattr(member, "func", None)
     if function is not None:  # a property has no arguments
-        return [*head, f"A property: `{_annotation(inspect.signature(function).return_annotation)}`. {_told(function)}".strip(), ""]
+        return [*head, f"A property: `{_annotation(inspect.signature(function).return_annotation)}`. {_text(function)}".strip(), ""]
     if _is_attribute(member):
         return [*head, f"An attribute. {member.__doc__}", ""]
-    return [*head, *_describe(f"lake.{name}", member, classes)]
+    return [*head, *_describe(f"lake.{name}", member)]
 
 
-def _describe(name: str, function: Callable[..., Any], classes: dict[str, ast.ClassDef]) -> list[str]:
+def _describe(name: str, function: Callable[..., Any]) -> list[str]:
     signature = inspect.signature(function)
-    lines = ["```py", _signature(name, signature), "```", ""]
-    lines += [_told(function), ""] if _told(function) else []
-    for parameter in signature.parameters.values():
-        if parameter.kind is parameter.VAR_KEYWORD and (found := _WORD.findall(_annotation(parameter.annotation).replace("Unpack", ""))):
-            lines += table(("option", "type", ""), _fields(classes, found[0]))
-    return lines
+    texts = read_arguments(function)
+    rows = [
+        (f"`{p.name}`", f"`{_annotation(p.annotation)}`", texts.get(p.name, ""))
+        for p in signature.parameters.values()
+        if p.name not in _UNLISTED
+    ]
+    return ["```py", _signature(name, signature), "```", "", _text(function), "", *table(("argument", "type", ""), rows)]
+
+
+def read_arguments(function: Callable[..., Any]) -> dict[str, str]:
+    """Argument name to its text in the docstring."""
+    _, _, listed = (inspect.getdoc(function) or "").partition("\nArgs:\n")
+    found: dict[str, str] = {}
+    for line in inspect.cleandoc(listed).splitlines():
+        if match := _ARGUMENT.match(line):
+            name, found[match[1]] = match[1], match[2]
+        else:
+            found[name] += f" {line.strip()}"
+    return found
 
 
 def _signature(name: str, signature: inspect.Signature) -> str:
     shown: list[str] = []
     is_keyword = False
     for parameter in list(signature.parameters.values()):
-        if parameter.name == "self":
+        if parameter.name in _UNLISTED:
             continue
         if parameter.kind is parameter.KEYWORD_ONLY and not is_keyword:
             is_keyword = True
@@ -136,12 +150,12 @@ def _signature(name: str, signature: inspect.Signature) -> str:
         shown.append(_parameter(parameter))
     given = _annotation(signature.return_annotation)
     flat = f"{name}({', '.join(shown)}) -> {given}"
-    inner = ",\n    ".join(shown).replace("*,\n    ", "*, ")
+    inner = ",\n    ".join(shown).replace(" *,\n    ", " *, ")
     return flat if len(flat) < 100 else f"{name}(\n    {inner},\n) -> {given}"  # noqa: PLR2004 - what fits a screen
 
 
 def _parameter(parameter: inspect.Parameter) -> str:
-    star = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+    star = "*" * (parameter.kind is parameter.VAR_POSITIONAL) + "**" * (parameter.kind is parameter.VAR_KEYWORD)
     default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
     return f"{star}{parameter.name}: {_annotation(parameter.annotation)}{default}"
 
@@ -150,13 +164,14 @@ def _annotation(annotation: object) -> str:
     return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
 
 
-def _told(member: object) -> str:
-    return " ".join((inspect.getdoc(member) or "").split())
+def _text(member: object) -> str:
+    """The docstring without its arguments."""
+    return " ".join((inspect.getdoc(member) or "").partition("\nArgs:\n")[0].split())
 
 
-def _results(members: dict[str, Any], classes: dict[str, ast.ClassDef]) -> list[str]:
+def _results(members: list[Any], classes: dict[str, ast.ClassDef]) -> list[str]:
     named: set[str] = set()
-    for member in members.values():
+    for member in members:
         function = getattr(member, "fget", None) or getattr(member, "func", None) or member
         named |= set(_WORD.findall(_annotation(inspect.signature(function).return_annotation)))
     named = (named & classes.keys()) - _PLAIN
@@ -164,14 +179,14 @@ def _results(members: dict[str, Any], classes: dict[str, ast.ClassDef]) -> list[
     lines: list[str] = []
     for name in sorted(named | (parts & classes.keys()) - _PLAIN):
         rows = [*_fields(classes, name), *_properties(classes[name])]
-        told = " ".join((ast.get_docstring(classes[name]) or "").split())
-        lines += [f"### Class `{name}`", "", *([told, ""] if told else []), *_listed(rows)]
+        text = " ".join((ast.get_docstring(classes[name]) or "").split())
+        lines += [f"### Class `{name}`", "", *([text, ""] if text else []), *_listed(rows)]
     return lines
 
 
 def _listed(rows: list[tuple[str, str, str]]) -> list[str]:
     """What explains itself in one paragraph, the rest as a table."""
-    plain = [f"{name} ({kind.strip('`')})" if kind else name for name, kind, told in rows if not told]
+    plain = [f"{name} ({kind.strip('`')})" if kind else name for name, kind, text in rows if not text]
     return [*([f"Fields: {', '.join(plain)}.", ""] if plain else []), *table(("field", "type", ""), [row for row in rows if row[2]])]
 
 

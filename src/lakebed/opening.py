@@ -1,4 +1,4 @@
-"""Opening the two halves of a lake, and making sure that they belong together."""
+"""Open the registry and the warehouse of a lake, and make sure that they belong together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lakebed.storage.protocol import Storage
 
 
-def open_halves(
+def open_registry_and_storage(
     url: str,
     warehouse: str,
     *,
@@ -28,16 +28,16 @@ def open_halves(
 ) -> tuple[Registry, Storage]:
     """Registry and warehouse, with `create` made where there is none of both. They belong to each other for life.
 
-    One that is there is never given a new partner: its name was misspelled, or its partner is away. `verify=False` opens a registry whose triggers were altered, for those who mend it.
+    One that is there is never given a new partner: its name was misspelled, or its partner is away. `verify=False` opens a registry whose triggers were altered, for repair.
     """
     with ExitStack() as stack:
 
         def open_one(*, create: bool) -> Registry:
             return stack.enter_context(closing(open_registry(url, clock=clock, timeout_s=timeout_s, verify=verify, create=create)))
 
-        halves = _Halves(url, open_one)
-        storage = _find_storage(halves, warehouse, create=create)
-        registry = halves.require_registry(storage, create=create)
+        opening = _Opening(url, open_one)
+        storage = _find_storage(opening, warehouse, create=create)
+        registry = opening.require_registry(storage, create=create)
         _bind(registry, storage)
         stack.pop_all()
         return registry, storage
@@ -73,12 +73,12 @@ def adopt_migrated(url: str, warehouse: str) -> str | None:
     return find_place(warehouse).paths.root
 
 
-def _find_storage(halves: _Halves, warehouse: str, *, create: bool) -> Storage:
+def _find_storage(opening: _Opening, warehouse: str, *, create: bool) -> Storage:
     try:
-        return open_storage(warehouse, create=create, owner=halves.own, claims=halves.claims, allow=halves.require_unbound)
+        return open_storage(warehouse, create=create, owner=opening.own, claims=opening.claims, allow=opening.require_unbound)
     except PathRefusedError:
         if not create:
-            require_registry(halves.url)  # where neither is there, the lake is missing, and not its warehouse alone
+            require_registry(opening.url)  # where neither is there, the lake is missing, and not its warehouse alone
         raise
 
 
@@ -89,7 +89,7 @@ class _Open(Protocol):
 
 
 @dataclass(slots=True)
-class _Halves:
+class _Opening:
     """The registry is opened last, unless a new warehouse wants to know whose it is."""
 
     url: str

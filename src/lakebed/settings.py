@@ -6,7 +6,7 @@ import os
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.redaction import hide_secrets, strip_password
@@ -31,19 +31,11 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 SweepMode = Literal["preview", "queue"]
 
 
-class ConnectOptions(TypedDict, total=False):
-    """Settings that `connect` takes by keyword."""
-
-    metadata_mode: MetadataMode | None
-    service: ServiceMode | None
-    commit_timeout_s: float | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SparkWishes:
-    """How the session is come by; known before Spark starts."""
+class SparkRequest:
+    """Which session a lake uses; known before Spark starts."""
 
-    given: SparkSession | None = None
+    session: SparkSession | None = None
     options: Mapping[str, str] | None = None
 
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import LakebedError
 from lakebed.core.times import to_micros
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lakebed.registry.partitions.publish import Published
     from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Transaction
-    from lakebed.settings import ConnectOptions
+    from lakebed.settings import MetadataMode, ServiceMode
     from lakebed.storage.protocol import Storage
 
 
@@ -115,13 +115,18 @@ def temporary_lake(
     *,
     clock: FixedClock | None = None,
     spark_options: Mapping[str, str] | None = None,
-    **chosen: Unpack[ConnectOptions],
+    metadata_mode: MetadataMode | None = None,
+    service: ServiceMode | None = None,
+    commit_timeout_s: float | None = None,
 ) -> Iterator[Lake]:
     """A lake in a temporary directory, on SQLite unless `url` names another registry."""
     with TemporaryDirectory(prefix="lakebed-") as directory:
         registry_url = url or f"sqlite:///{directory}/lake.db"
         place = str(Path(directory) / "warehouse")
-        with connect(registry_url, warehouse=place, clock=clock, spark_options=spark_options, **chosen) as lake:
+        with connect(
+            registry_url, warehouse=place, clock=clock, spark_options=spark_options, metadata_mode=metadata_mode, service=service,
+            commit_timeout_s=commit_timeout_s,
+        ) as lake:  # fmt: skip
             yield lake
 
 

@@ -33,7 +33,7 @@ def read_all(lake: Lake, name: str) -> list[dict[str, Any]]:
     """What the registered files hold, by field id and name mapping of the table, without Spark."""
     table = lake.table(name)
     found: list[dict[str, Any]] = []
-    for file in lake.list_files(name):
+    for file in lake.files.list(name):
         stored = pq.ParquetFile(file.file_path).read().to_pylist()
         found += [{f.name: row.get(f.physical_name) for f in table.schema.fields} for row in stored]
     return sorted(found, key=lambda row: row["id"])

@@ -28,7 +28,7 @@ def test_files_outside_are_linked_and_their_schema_is_found(lake: Lake, source: 
     first = put(source / "a.parquet", rows(0))
     put(source / "deep/b.parquet", rows(10))
 
-    done = lake.adopt(str(source), "shop.events", event_time="ts")
+    done = lake.tables.adopt("shop.events", str(source), event_time="ts")
 
     assert (done.creates_table, done.rows, hows(done)) == (True, 20, {"link": 2})
     assert done.columns == ("id long", "ts timestamptz", "name string")
@@ -43,7 +43,7 @@ def test_a_dry_run_says_everything_and_changes_nothing(lake: Lake, source: Path)
     put(source / "day=2026-03-01/b.parquet", rows(10))
     before, files = logical_dump(lake.registry), sorted(Path(lake.storage.paths.root).rglob("*"))
 
-    plan = lake.adopt(str(source), "shop.events", dry_run=True)
+    plan = lake.tables.adopt("shop.events", str(source), dry_run=True)
 
     assert hows(plan) == {"link": 1, "rewrite": 1}
     assert plan.columns[-1] == "day date"
@@ -56,21 +56,21 @@ def test_files_in_the_warehouse_stay_where_they_lie(lake: Lake) -> None:
     inside = Path(lake.storage.paths.root) / "incoming"
     path = put(inside / "a.parquet", rows(0))
 
-    done = lake.adopt(str(inside), "shop.events")
+    done = lake.tables.adopt("shop.events", str(inside))
 
     assert hows(done) == {"in place": 1}
-    assert [file.file_path for file in lake.list_files("shop.events")] == [str(path)]
-    assert hows(lake.adopt(str(inside), "shop.events")) == {"known": 1}
+    assert [file.file_path for file in lake.files.list("shop.events")] == [str(path)]
+    assert hows(lake.tables.adopt("shop.events", str(inside))) == {"known": 1}
     assert lake.check().clean
 
 
 def test_a_second_run_adds_only_what_is_new(lake: Lake, source: Path) -> None:
     put(source / "a.parquet", rows(0))
-    lake.adopt(str(source), "shop.events")
+    lake.tables.adopt("shop.events", str(source))
     put(source / "b.parquet", rows(10))
 
-    again = lake.adopt(str(source), "shop.events")
-    third = lake.adopt(str(source.parent / "source"), "shop.events")
+    again = lake.tables.adopt("shop.events", str(source))
+    third = lake.tables.adopt("shop.events", str(source.parent / "source"))
 
     assert (hows(again), hows(third)) == ({"known": 1, "link": 1}, {"known": 2})
     assert lake.table("shop.events").row.row_count == 20
@@ -80,23 +80,23 @@ def test_a_second_run_adds_only_what_is_new(lake: Lake, source: Path) -> None:
 
 def test_what_was_adopted_and_retired_does_not_come_back(lake: Lake, source: Path) -> None:
     put(source / "a.parquet", rows(0))
-    lake.adopt(str(source), "shop.events")
+    lake.tables.adopt("shop.events", str(source))
     partition = lake.list_partitions("shop.events")[0]
     lake.retire_partition_by_metadata(
         "shop.events", "global", insert_begin=partition.begin_insert_time, insert_end=partition.end_insert_time
     )
 
-    assert hows(lake.adopt(str(source), "shop.events")) == {"known": 1}
+    assert hows(lake.tables.adopt("shop.events", str(source))) == {"known": 1}
     assert lake.table("shop.events").row.row_count == 0
 
 
 def test_a_source_that_changed_is_refused(lake: Lake, source: Path) -> None:
     put(source / "a.parquet", rows(0))
-    lake.adopt(str(source), "shop.events", copy=True)
+    lake.tables.adopt("shop.events", str(source), copy=True)
     put(source / "a.parquet", rows(5, count=3))
 
     with pytest.raises(AdoptionRefusedError, match="changed since it was adopted"):
-        lake.adopt(str(source), "shop.events")
+        lake.tables.adopt("shop.events", str(source))
     assert lake.check().clean
 
 
@@ -104,11 +104,11 @@ def test_files_are_added_to_a_table_that_exists(lake: Lake, source: Path) -> Non
     lake.create_table("shop.events", rows(0).schema, event_time="ts", partition_by=["day(ts)"])
     put(source / "a.parquet", rows(0))
 
-    done = lake.adopt(str(source), "shop.events")
+    done = lake.tables.adopt("shop.events", str(source))
 
     assert (done.creates_table, [f.partition_path for f in done.files]) == (False, ["ts_day=2026-03-01"])
     with pytest.raises(InvalidValueError, match="stays so"):
-        lake.adopt(str(source), "shop.events", partition_by=["hour(ts)"])
+        lake.tables.adopt("shop.events", str(source), partition_by=["hour(ts)"])
     assert lake.check().clean
 
 
@@ -117,8 +117,8 @@ def test_new_columns_need_leave_to_grow(lake: Lake, source: Path) -> None:
     put(source / "a.parquet", rows(0, note=["x"] * 10))
 
     with pytest.raises(AdoptionRefusedError, match="evolve"):
-        lake.adopt(str(source), "shop.events")
-    lake.adopt(str(source), "shop.events", evolve=True)
+        lake.tables.adopt("shop.events", str(source))
+    lake.tables.adopt("shop.events", str(source), evolve=True)
 
     assert [f.name for f in lake.table("shop.events").schema.fields] == ["id", "ts", "name", "note"]
     assert {row["note"] for row in read_all(lake, "shop.events")} == {"x"}
@@ -134,10 +134,10 @@ def test_of_two_runs_at_once_each_file_is_taken_once(lake: Lake, source: Path, u
         """After the first file another process takes the others."""
         if done == 1:
             with connect(url, warehouse=lake.storage.paths.root) as other:
-                assert hows(other.adopt(str(source), "shop.events")) == {"known": 1, "link": 2}
+                assert hows(other.tables.adopt("shop.events", str(source))) == {"known": 1, "link": 2}
 
     with pytest.raises(FileConflictError, match="another run adopted it"):
-        lake.adopt(str(source), "shop.events", batch_files=1, progress=meanwhile)
+        lake.tables.adopt("shop.events", str(source), batch_files=1, progress=meanwhile)
 
     assert [row["id"] for row in read_all(lake, "shop.events")] == list(range(30))
     assert [run.state for run in list_runs(lake.registry, job="adopt")] == ["done", "failed"]

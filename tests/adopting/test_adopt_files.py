@@ -39,17 +39,17 @@ def source(tmp_path: Path) -> Path:
 def test_copies_are_made_where_links_are_not_wanted(lake: Lake, source: Path) -> None:
     path = put(source / "a.parquet", rows(0))
 
-    assert hows(lake.adopt(str(source), "shop.events", copy=True)) == {"copy": 1}
+    assert hows(lake.tables.adopt("shop.events", str(source), copy=True)) == {"copy": 1}
 
     assert path.stat().st_nlink == 1
     assert lake.check(deep=True).clean
 
 
 def test_an_empty_directory_adopts_nothing(lake: Lake, source: Path) -> None:
-    done = lake.adopt(str(source), "shop.events")
+    done = lake.tables.adopt("shop.events", str(source))
 
     assert (done.taken, done.creates_table, done.columns) == (0, False, ())
-    assert lake.list_tables() == []
+    assert lake.tables.list() == []
 
 
 def test_what_is_no_data_is_skipped_and_counted(lake: Lake, source: Path) -> None:
@@ -61,7 +61,7 @@ def test_what_is_no_data_is_skipped_and_counted(lake: Lake, source: Path) -> Non
         (source / name).touch()
     (source / "again.parquet").symlink_to(source / "a.parquet")
 
-    done = lake.adopt(str(source), "shop.events")
+    done = lake.tables.adopt("shop.events", str(source))
 
     assert hows(done) == {"link": 2, "empty": 1}
     assert done.skipped == {"hidden": 3, "link": 1, "not Parquet": 1}
@@ -75,8 +75,8 @@ def test_links_that_leave_and_special_files_are_refused(lake: Lake, source: Path
     os.mkfifo(source / "pipe.parquet")
 
     with pytest.raises(AdoptionRefusedError) as refusal:
-        lake.adopt(str(source), "shop.events")
-    done = lake.adopt(str(source), "shop.events", skip_refused=True)
+        lake.tables.adopt("shop.events", str(source))
+    done = lake.tables.adopt("shop.events", str(source), skip_refused=True)
 
     assert [Path(path).name for path, _ in refusal.value.files] == ["away.parquet", "beyond", "pipe.parquet"]
     assert hows(done) == {"link": 1, "refused": 3}
@@ -89,10 +89,10 @@ def test_torn_files_are_named_and_nothing_is_done(lake: Lake, source: Path) -> N
     (source / "text.parquet").write_text("no Parquet at all, but long enough")
 
     with pytest.raises(AdoptionRefusedError, match="2 files cannot be adopted"):
-        lake.adopt(str(source), "shop.events")
+        lake.tables.adopt("shop.events", str(source))
 
-    assert lake.list_tables() == []
-    assert hows(lake.adopt(str(source), "shop.events", skip_refused=True)) == {"link": 2, "refused": 2}
+    assert lake.tables.list() == []
+    assert hows(lake.tables.adopt("shop.events", str(source), skip_refused=True)) == {"link": 2, "refused": 2}
     assert lake.check().clean
 
 
@@ -102,12 +102,12 @@ def test_differences_between_files_are_told(lake: Lake, source: Path) -> None:
     put(source / "c.parquet", rows(20))
     put(source / "d.parquet", rows(30, n=["text"] * 10))
 
-    plan = lake.adopt(str(source), "shop.events", dry_run=True)
+    plan = lake.tables.adopt("shop.events", str(source), dry_run=True)
 
     assert "n long" in plan.columns or "n string" in plan.columns
     assert any("is missing and reads as NULL" in text for text in plan.differences)
     assert hows(plan)["refused"] >= 1
-    assert hows(lake.adopt(str(source), "shop.events", skip_refused=True))["link"] == hows(plan)["link"]
+    assert hows(lake.tables.adopt("shop.events", str(source), skip_refused=True))["link"] == hows(plan)["link"]
     assert lake.check().clean
 
 
@@ -116,8 +116,8 @@ def test_int96_and_nanoseconds_are_refused_or_rewritten(lake: Lake, source: Path
     put(source / "b.parquet", rows(10).set_column(1, "ts", rows(10)["ts"].cast(pa.timestamp("ns", tz="UTC"))), version="2.6")
 
     with pytest.raises(AdoptionRefusedError, match="INT96"):
-        lake.adopt(str(source), "shop.events", event_time="ts")
-    done = lake.adopt(str(source), "shop.events", event_time="ts", rewrite=True)
+        lake.tables.adopt("shop.events", str(source), event_time="ts")
+    done = lake.tables.adopt("shop.events", str(source), event_time="ts", rewrite=True)
 
     assert hows(done) == {"rewrite": 2}
     assert [row["ts"] for row in read_all(lake, "shop.events")] == rows(0, count=20)["ts"].to_pylist()
@@ -137,7 +137,7 @@ def test_int96_of_the_old_calendar_is_rewritten_only_where_both_calendars_agree(
     put(source / "new.parquet", times(1900), use_deprecated_int96_timestamps=True)
     put(source / "old.parquet", times(1899), use_deprecated_int96_timestamps=True)
 
-    done = lake.adopt(str(source), "shop.events", rewrite=True, skip_refused=True)
+    done = lake.tables.adopt("shop.events", str(source), rewrite=True, skip_refused=True)
 
     assert hows(done) == ({"rewrite": 1, "refused": 1} if is_old else {"rewrite": 2})
     assert [Path(file.path).name for file in done.files if "old calendar" in file.reason] == ["old.parquet"] * is_old
@@ -154,8 +154,8 @@ def test_field_ids_of_another_table_do_not_swap_columns(lake: Lake, source: Path
     put(source / "a.parquet", plain.cast(swapped))
 
     with pytest.raises(AdoptionRefusedError, match="field id"):
-        lake.adopt(str(source), "shop.pairs")
-    lake.adopt(str(source), "shop.pairs", rewrite=True)
+        lake.tables.adopt("shop.pairs", str(source))
+    lake.tables.adopt("shop.pairs", str(source), rewrite=True)
 
     assert [(row["a"], row["b"]) for row in read_all(lake, "shop.pairs")] == [(1, 3), (2, 4)]
     assert lake.check().clean
@@ -165,7 +165,7 @@ def test_a_new_table_takes_over_complete_field_ids(lake: Lake, source: Path) -> 
     numbered = pa.schema([pa.field("id", pa.int64(), metadata={b"PARQUET:field_id": b"7"})])
     put(source / "a.parquet", pa.table({"id": pa.array([1], pa.int64())}).cast(numbered))
 
-    lake.adopt(str(source), "shop.numbered")
+    lake.tables.adopt("shop.numbered", str(source))
 
     assert [f.field_id for f in lake.table("shop.numbered").schema.fields] == [7]
     assert lake.check().clean
@@ -183,7 +183,7 @@ def test_nested_columns_are_found(lake: Lake, source: Path) -> None:
     put(source / "a.parquet", nested)
     put(source / "day=1/b.parquet", nested)
 
-    done = lake.adopt(str(source), "shop.nested")
+    done = lake.tables.adopt("shop.nested", str(source))
 
     assert hows(done) == {"link": 1, "rewrite": 1}
     assert done.columns == ("id long", "tags list", "place struct", "counts map", "day int")
@@ -207,10 +207,10 @@ def test_bad_requests_change_nothing(lake: Lake, source: Path) -> None:
     ]
     for directory, table, options in bad:
         with pytest.raises(LakebedError):
-            lake.adopt(directory, table, **options)
+            lake.tables.adopt(table, directory, **options)
     assert logical_dump(lake.registry) == before
     with pytest.raises(PathRefusedError, match="no such directory"):
-        lake.adopt(str(source / "nowhere"), "shop.events")
+        lake.tables.adopt("shop.events", str(source / "nowhere"))
 
 
 def test_rows_that_do_not_fit_undo_their_batch(lake: Lake, source: Path) -> None:
@@ -219,9 +219,9 @@ def test_rows_that_do_not_fit_undo_their_batch(lake: Lake, source: Path) -> None
     put(source / "b.parquet", rows(10, n=pa.array([7] * 10, pa.uint64())))
 
     with pytest.raises(AdoptionRefusedError, match="cannot be rewritten"):
-        lake.adopt(str(source), "shop.events", rewrite=True)
-    assert not lake.list_files("shop.events")
-    done = lake.adopt(str(source), "shop.events", rewrite=True, skip_refused=True)
+        lake.tables.adopt("shop.events", str(source), rewrite=True)
+    assert not lake.files.list("shop.events")
+    done = lake.tables.adopt("shop.events", str(source), rewrite=True, skip_refused=True)
 
     assert hows(done) == {"refused": 1, "rewrite": 1}
     assert {row["n"] for row in read_all(lake, "shop.events")} == {7}

@@ -41,7 +41,7 @@ def test_a_directory_is_read_by_other_engines(lake: Lake, tmp_path: Path) -> Non
     put(tmp_path / "source/a.parquet", rows(0))
     put(tmp_path / "source/day=7/b.parquet", rows(10))
 
-    lake.adopt(str(tmp_path / "source"), "shop.events", event_time="ts")
+    lake.tables.adopt("shop.events", str(tmp_path / "source"), event_time="ts")
 
     found = scan(lake, "shop.events")
     assert [(row["id"], row["name"], row["day"]) for row in found] == [(i, f"n{i}", None if i < 10 else 7) for i in range(20)]
@@ -54,7 +54,7 @@ def test_an_older_lake_is_read_by_other_engines(lake: Lake, old: LegacyLake) -> 
     old.add(2, schema=OLD, updated=-1)
     old.add_empty(3, schema=NEW)
 
-    lake.import_legacy(old.url, root=str(old.root), dry_run=False)
+    lake.tables.import_legacy(old.url, root=str(old.root), dry_run=False)
 
     assert [row["id"] for row in scan(lake, "legacy.spans")] == [0, 1, 2, 3, 4, 1000, 1001, 1002]
     assert lake.check(deep=True).clean
@@ -63,13 +63,13 @@ def test_an_older_lake_is_read_by_other_engines(lake: Lake, old: LegacyLake) -> 
 def test_an_adopted_table_can_be_compacted_and_written_to(lake: Lake, tmp_path: Path) -> None:
     for number in range(3):
         put(tmp_path / f"source/{number}.parquet", rows(number * 10))
-    lake.adopt(str(tmp_path / "source"), "shop.events")
+    lake.tables.adopt("shop.events", str(tmp_path / "source"))
     put(tmp_path / "source/3.parquet", rows(30))
-    lake.adopt(str(tmp_path / "source"), "shop.events")
+    lake.tables.adopt("shop.events", str(tmp_path / "source"))
 
     done = lake.compact("shop.events")
 
     assert (done.files_before, done.files_after) == (4, 1)
     assert [row["id"] for row in scan(lake, "shop.events")] == list(range(40))
-    assert lake.adopt(str(tmp_path / "source"), "shop.events").taken == 0
+    assert lake.tables.adopt("shop.events", str(tmp_path / "source")).taken == 0
     assert lake.check().clean

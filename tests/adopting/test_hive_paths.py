@@ -82,22 +82,22 @@ def test_files_are_rewritten_with_the_columns_of_their_path(lake: Lake, tmp_path
     put(source / "day=2026-03-01/country=DE/a.parquet", rows(0))
     put(source / f"day=2026-03-02/country={NULL_TEXT}/b.parquet", rows(10))
 
-    done = lake.adopt(str(source), "shop.events", event_time="ts")
+    done = lake.tables.adopt("shop.events", str(source), event_time="ts")
 
     assert (hows(done), done.partition_by) == ({"rewrite": 2}, ("day", "country"))
     found = read_all(lake, "shop.events")
     assert {(row["day"], row["country"]) for row in found[:10]} == {(date(2026, 3, 1), "DE")}
     assert {(row["day"], row["country"]) for row in found[10:]} == {(date(2026, 3, 2), None)}
-    paths = [file.partition_path for file in lake.list_files("shop.events")]
+    paths = [file.partition_path for file in lake.files.list("shop.events")]
     assert paths == ["day=2026-03-01/country=DE", f"day=2026-03-02/country={NULL_TEXT}"]
-    assert hows(lake.adopt(str(source), "shop.events")) == {"known": 2}
+    assert hows(lake.tables.adopt("shop.events", str(source))) == {"known": 2}
     assert lake.check(deep=True).clean
 
 
 def test_a_column_that_is_in_the_file_too_needs_no_rewriting(lake: Lake, tmp_path: Path) -> None:
     put(tmp_path / "source/kind=x/a.parquet", rows(0, kind=["x"] * 10))
 
-    done = lake.adopt(str(tmp_path / "source"), "shop.events")
+    done = lake.tables.adopt("shop.events", str(tmp_path / "source"))
 
     assert (hows(done), [f.partition_path for f in done.files]) == ({"link": 1}, ["kind=x"])
     assert lake.check().clean
@@ -108,9 +108,9 @@ def test_a_path_that_contradicts_its_rows_is_refused(lake: Lake, tmp_path: Path)
     put(tmp_path / "source/n=8/b.parquet", rows(10, n=pa.array([9] * 10, pa.int32())))
 
     with pytest.raises(AdoptionRefusedError, match="the path says n='8', the rows '9'"):
-        lake.adopt(str(tmp_path / "source"), "shop.events")
+        lake.tables.adopt("shop.events", str(tmp_path / "source"))
 
-    assert hows(lake.adopt(str(tmp_path / "source"), "shop.events", path_types={"n": "ignore"})) == {"link": 2}
+    assert hows(lake.tables.adopt("shop.events", str(tmp_path / "source"), path_types={"n": "ignore"})) == {"link": 2}
     assert lake.check().clean
 
 
@@ -118,16 +118,16 @@ def test_files_in_the_warehouse_without_the_column_are_rewritten_beside(lake: La
     inside = Path(lake.storage.paths.root) / "incoming"
     put(inside / "day=7/a.parquet", rows(0))
 
-    assert hows(lake.adopt(str(inside), "shop.events")) == {"rewrite": 1}
+    assert hows(lake.tables.adopt("shop.events", str(inside))) == {"rewrite": 1}
 
     assert {row["day"] for row in read_all(lake, "shop.events")} == {7}
-    assert hows(lake.adopt(str(inside), "shop.events")) == {"known": 1}
+    assert hows(lake.tables.adopt("shop.events", str(inside))) == {"known": 1}
 
 
 def test_types_can_be_given_and_columns_ignored(lake: Lake, tmp_path: Path) -> None:
     put(tmp_path / "source/month=03/run=7/a.parquet", rows(0))
 
-    done = lake.adopt(str(tmp_path / "source"), "shop.events", path_types={"month": "string", "run": "ignore"}, partition_by=())
+    done = lake.tables.adopt("shop.events", str(tmp_path / "source"), path_types={"month": "string", "run": "ignore"}, partition_by=())
 
     assert done.columns == ("id long", "ts timestamptz", "name string", "month string")
     assert {row["month"] for row in read_all(lake, "shop.events")} == {"03"}
@@ -141,8 +141,8 @@ def test_the_tables_own_type_decides(lake: Lake, tmp_path: Path) -> None:
     put(tmp_path / "source/other=1/c.parquet", rows(20))
 
     with pytest.raises(AdoptionRefusedError) as refusal:
-        lake.adopt(str(tmp_path / "source"), "shop.events")
-    lake.adopt(str(tmp_path / "source"), "shop.events", skip_refused=True)
+        lake.tables.adopt("shop.events", str(tmp_path / "source"))
+    lake.tables.adopt("shop.events", str(tmp_path / "source"), skip_refused=True)
 
     assert [reason.split(":")[0] for _, reason in refusal.value.files] == [
         "the path says n='x', which is no long",
@@ -155,9 +155,9 @@ def test_the_tables_own_type_decides(lake: Lake, tmp_path: Path) -> None:
 def test_sorted_tables_get_sorted_files(lake: Lake, tmp_path: Path) -> None:
     put(tmp_path / "source/day=1/a.parquet", rows(0).take(pa.array(range(9, -1, -1))))
 
-    lake.adopt(str(tmp_path / "source"), "shop.events", sort_by=["id"])
+    lake.tables.adopt("shop.events", str(tmp_path / "source"), sort_by=["id"])
 
-    path = lake.list_files("shop.events")[0].file_path
+    path = lake.files.list("shop.events")[0].file_path
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     assert pq.ParquetFile(path).read()["id"].to_pylist() == list(range(10))

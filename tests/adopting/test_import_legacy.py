@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def run(lake: Lake, old: LegacyLake, **options: Any) -> LegacyImport:
-    return lake.import_legacy(old.url, root=str(old.root), dry_run=False, **options)
+    return lake.tables.import_legacy(old.url, root=str(old.root), dry_run=False, **options)
 
 
 def kinds(done: LegacyImport) -> list[str]:
@@ -49,8 +49,8 @@ def test_every_version_of_the_old_schema_comes_over(lake: Lake, legacy_url: str,
     assert parts[0].min_event_time == DAY
     assert parts[0].max_event_time == DAY + timedelta(seconds=4)
     assert parts[0].source_data_hash == (7).to_bytes(8, "little").hex()
-    path = lake.list_files("legacy.spans")[0].file_path
-    assert lake.load_partition_metadata(path).num_rows == pq.ParquetFile(path).metadata.num_rows
+    path = lake.files.list("legacy.spans")[0].file_path
+    assert lake.files.footer(path).num_rows == pq.ParquetFile(path).metadata.num_rows
     assert lake.check(deep=True).clean
 
 
@@ -60,7 +60,7 @@ def test_a_dry_run_is_the_default_and_changes_nothing(lake: Lake, old: LegacyLak
     old.queue("views/gone.parquet", days=900)
     before = logical_dump(lake.registry)
 
-    plan = lake.import_legacy(old.url, root=str(old.root))
+    plan = lake.tables.import_legacy(old.url, root=str(old.root))
 
     assert (plan.dry_run, plan.run_id, plan.partitions) == (True, None, 2)
     assert plan.view_sets[0].table == "legacy.spans"
@@ -74,10 +74,10 @@ def test_files_in_the_warehouse_are_used_where_they_lie(lake: Lake, legacy_url: 
     old = LegacyLake(legacy_url, Path(lake.storage.paths.root), 5).create()
     path = old.add(0)
 
-    done = lake.import_legacy(old.url, dry_run=False)
+    done = lake.tables.import_legacy(old.url, dry_run=False)
 
     assert done.in_place
-    assert [f.file_path for f in lake.list_files("legacy.spans")] == [f"{lake.storage.paths.root}/{path}"]
+    assert [f.file_path for f in lake.files.list("legacy.spans")] == [f"{lake.storage.paths.root}/{path}"]
     assert lake.check(deep=True).clean
 
 
@@ -190,7 +190,7 @@ def test_temporary_files_keep_the_later_expiry(lake: Lake, legacy_url: str) -> N
     old.queue(live, days=1)
     old.queue("../../etc/passwd", days=1)
 
-    done = lake.import_legacy(old.url, dry_run=False)
+    done = lake.tables.import_legacy(old.url, dry_run=False)
 
     rows = lake.registry.query("SELECT file_path, expiration FROM temporary_files")
     assert rows == [(f"{lake.storage.paths.root}/views/gone.parquet", int((DAY + timedelta(days=1900)).timestamp()) * 1_000_000)]
@@ -208,7 +208,7 @@ def test_an_event_time_prunes_and_names_are_chosen(lake: Lake, old: LegacyLake) 
     assert [f.kind for f in done.findings] == ["bad_name", "bad_name"]
     assert [str(f.name) for f in lake.table("obs.traces").schema.fields] == ["id", "time"]
     assert lake.table("obs.traces").row.event_time_field == 2
-    assert [t.name for t in lake.list_tables()] == ["traces"]
+    assert [t.name for t in lake.tables.list()] == ["traces"]
     assert lake.check().clean
 
 
@@ -218,7 +218,7 @@ def test_a_view_set_without_any_file_is_told(lake: Lake, old: LegacyLake) -> Non
     done = run(lake, old)
 
     assert kinds(done) == ["no_schema"]
-    assert lake.list_tables() == []
+    assert lake.tables.list() == []
 
 
 def test_bad_sources_are_refused_and_change_nothing(lake: Lake, old: LegacyLake) -> None:
@@ -237,7 +237,7 @@ def test_bad_sources_are_refused_and_change_nothing(lake: Lake, old: LegacyLake)
     for refused, url, options in bad:
         chosen: ImportOptions = {"root": str(old.root), "dry_run": False, **options}
         with pytest.raises(refused) as caught:
-            lake.import_legacy(url, **chosen)
+            lake.tables.import_legacy(url, **chosen)
         assert "canary" not in str(caught.value)
     assert logical_dump(lake.registry, without=frozenset({"runs"})) == {k: v for k, v in before.items() if k != "runs"}
     old.execute("UPDATE lakehouse_migration SET version = 6")

@@ -36,7 +36,7 @@ def clean_out(lake: Lake) -> None:
     """Everything that queues files for deletion."""
     age(lake)
     lake.repair(dry_run=False, orphans_older_than=AN_HOUR)
-    lake.sweep_orphans(older_than=AN_HOUR, dry_run=False)
+    lake.files.sweep_orphans(older_than=AN_HOUR, dry_run=False)
 
 
 def queued(lake: Lake) -> list[str]:
@@ -44,7 +44,7 @@ def queued(lake: Lake) -> list[str]:
 
 
 def left_out(lake: Lake) -> dict[str, str]:
-    return {row.file_path: row.reason for row in lake.list_left_out_files()}
+    return {row.file_path: row.reason for row in lake.files.list_left_out()}
 
 
 def test_what_an_import_in_place_leaves_out_is_never_queued(lake: Lake, old: LegacyLake) -> None:
@@ -52,7 +52,7 @@ def test_what_an_import_in_place_leaves_out_is_never_queued(lake: Lake, old: Leg
     damaged, other = old.add(1, num_rows=99), old.add(0, view_set="other")
     paths = {f"{lake.storage.paths.root}/{path}" for path in (damaged, other)}
 
-    lake.import_legacy(old.url, view_sets=["spans"], dry_run=False)
+    lake.tables.import_legacy(old.url, view_sets=["spans"], dry_run=False)
     clean_out(lake)
 
     assert queued(lake) == []
@@ -74,12 +74,12 @@ def test_an_import_that_stops_halfway_has_the_rest_on_record(lake: Lake, old: Le
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        lake.import_legacy(old.url, dry_run=False, batch_partitions=1, progress=stop)
+        lake.tables.import_legacy(old.url, dry_run=False, batch_partitions=1, progress=stop)
     clean_out(lake)
 
     assert queued(lake) == []
     assert set(left_out(lake)) == {f"{lake.storage.paths.root}/{path}" for path in paths[1:]}
-    lake.import_legacy(old.url, dry_run=False)
+    lake.tables.import_legacy(old.url, dry_run=False)
     assert left_out(lake) == {}
     assert lake.check(deep=True).clean
 
@@ -87,7 +87,7 @@ def test_an_import_that_stops_halfway_has_the_rest_on_record(lake: Lake, old: Le
 def test_a_dry_run_records_nothing(lake: Lake, old: LegacyLake) -> None:
     old.add(0, num_rows=99)
 
-    lake.import_legacy(old.url)
+    lake.tables.import_legacy(old.url)
 
     assert left_out(lake) == {}
 
@@ -96,7 +96,7 @@ def test_an_import_from_elsewhere_records_nothing(lake: Lake, legacy_url: str, t
     outside = LegacyLake(legacy_url, tmp_path / "old", 5).create()
     outside.add(0, num_rows=99)
 
-    lake.import_legacy(outside.url, root=str(outside.root), dry_run=False)
+    lake.tables.import_legacy(outside.url, root=str(outside.root), dry_run=False)
 
     assert left_out(lake) == {}
 
@@ -104,10 +104,10 @@ def test_an_import_from_elsewhere_records_nothing(lake: Lake, legacy_url: str, t
 def test_a_file_that_an_earlier_sweep_queued_is_taken_back(lake: Lake, old: LegacyLake) -> None:
     path = f"{lake.storage.paths.root}/{old.add(0, num_rows=99)}"
     age(lake)
-    lake.sweep_orphans(older_than=AN_HOUR, dry_run=False)
+    lake.files.sweep_orphans(older_than=AN_HOUR, dry_run=False)
     assert queued(lake) == [path]
 
-    lake.import_legacy(old.url, dry_run=False)
+    lake.tables.import_legacy(old.url, dry_run=False)
 
     assert (queued(lake), set(left_out(lake))) == ([], {path})
 
@@ -117,12 +117,12 @@ def test_what_an_adoption_in_place_leaves_out_is_never_queued(lake: Lake) -> Non
     put(incoming / "a.parquet", rows(0))
     (incoming / "b.parquet").write_bytes(b"this is not Parquet")
 
-    lake.adopt(str(incoming), "shop.events", skip_refused=True)
+    lake.tables.adopt("shop.events", str(incoming), skip_refused=True)
     clean_out(lake)
 
     assert queued(lake) == []
     assert set(left_out(lake)) == {str(incoming / "b.parquet")}
-    assert [row.table for row in lake.list_left_out_files("shop.events")] == ["shop.events"]
+    assert [row.table for row in lake.files.list_left_out("shop.events")] == ["shop.events"]
     assert lake.check().clean
 
 
@@ -130,7 +130,7 @@ def test_an_adopted_file_that_was_rewritten_is_not_left_out(lake: Lake) -> None:
     incoming = Path(lake.storage.paths.root) / "incoming"
     put(incoming / "day=2026-03-01/a.parquet", rows(0))
 
-    lake.adopt(str(incoming), "shop.events")
+    lake.tables.adopt("shop.events", str(incoming))
 
     assert left_out(lake) == {}
 
@@ -138,11 +138,11 @@ def test_an_adopted_file_that_was_rewritten_is_not_left_out(lake: Lake) -> None:
 def test_a_file_that_is_registered_later_leaves_the_record(lake: Lake, old: LegacyLake) -> None:
     make_table(lake.registry)
     path = Path(lake.storage.paths.root) / old.add(0, num_rows=99)
-    lake.import_legacy(old.url, dry_run=False)
+    lake.tables.import_legacy(old.url, dry_run=False)
     assert set(left_out(lake)) == {str(path)}
     put(path, arrow_rows(1))
 
-    lake.register_files("shop.orders", [str(path)], adopt=True)
+    lake.files.register("shop.orders", [str(path)], adopt=True)
 
     assert lake.registry.query("SELECT count(*) FROM left_out_files") == [(0,)]
     assert lake.check().clean
@@ -150,18 +150,18 @@ def test_a_file_that_is_registered_later_leaves_the_record(lake: Lake, old: Lega
 
 def test_a_file_that_is_given_up_may_be_swept(lake: Lake, old: LegacyLake) -> None:
     path = f"{lake.storage.paths.root}/{old.add(0, num_rows=99)}"
-    lake.import_legacy(old.url, dry_run=False)
+    lake.tables.import_legacy(old.url, dry_run=False)
 
-    preview = lake.forget_left_out_files([path])
+    preview = lake.files.forget_left_out([path])
     assert (preview.dry_run, [row.file_path for row in preview.files]) == (True, [path])
     assert set(left_out(lake)) == {path}
 
-    done = lake.forget_left_out_files([path], dry_run=False)
+    done = lake.files.forget_left_out([path], dry_run=False)
     assert (done.dry_run, left_out(lake)) == (False, {})
     age(lake)
-    assert [orphan.path for orphan in lake.sweep_orphans(older_than=AN_HOUR).orphans] == [path]
+    assert [orphan.path for orphan in lake.files.sweep_orphans(older_than=AN_HOUR).orphans] == [path]
 
 
 def test_only_files_on_record_can_be_given_up(lake: Lake) -> None:
     with pytest.raises(InvalidValueError, match="files left-out"):
-        lake.forget_left_out_files([f"{lake.storage.paths.root}/never.parquet"], dry_run=False)
+        lake.files.forget_left_out([f"{lake.storage.paths.root}/never.parquet"], dry_run=False)

@@ -95,7 +95,7 @@ def test_the_id_of_an_operation_is_seen_in_every_stage(ice: IceLake, another_ice
         await_that(lambda: require_table(registry, ORDERS).row.committed_group > 0, "a commit")
         assert astha.drain(PATIENCE_S)
 
-    (file,) = ice.lake.list_files(str(ORDERS))
+    (file,) = ice.lake.files.list(str(ORDERS))
     traced = file.file_path.split("/data/")[1].split("/")[0]
     assert require_operation(registry, traced).state == "registered"
     journal = {e.sequence for e in read_changes(registry, table_id, after=0, limit=1000) if _tells_of(e, traced)}
@@ -103,7 +103,7 @@ def test_the_id_of_an_operation_is_seen_in_every_stage(ice: IceLake, another_ice
     assert journal & {e.sequence for e in updater.handled if _tells_of(e, traced)}  # what Astha delivered
     assert traced in ice.entries()[0]["data_file"]["file_path"]  # the component's action
     snapshot = list_snapshots(registry, table_id)[-1]
-    assert snapshot.group_no == ice.lake.list_files(str(ORDERS))[0].added_group  # the state that was told back
+    assert snapshot.group_no == ice.lake.files.list(str(ORDERS))[0].added_group  # the state that was told back
     assert json.loads(snapshot.summary)["lakebed.commit-id"] in snapshot.manifest_list
     before = ice.metadata_files()
     assert IcebergUpdater(registry, another_ice().committer).on_refresh(table_id) > 0  # recovery finds it there

@@ -68,7 +68,7 @@ def test_register_takes_all_files_or_none(place: list[str]) -> None:
 
     assert [r.exit_code for r in (refused, tried, done)] == [1, 0, 0]
     with connect(place[3], warehouse=place[-1]) as lake:
-        assert [(f.file_path, f.partition_path) for f in lake.list_files(str(ORDERS))] == [(good, "ts_day=2026-01-01")]
+        assert [(f.file_path, f.partition_path) for f in lake.files.list(str(ORDERS))] == [(good, "ts_day=2026-01-01")]
         assert json.loads(done.output)["rows"] == 50
         Path(wide).unlink()
         assert lake.check().clean

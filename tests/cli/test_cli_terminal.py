@@ -60,7 +60,7 @@ def test_a_word_between_colons_is_no_picture(tmp_path: Path) -> None:
 def test_tables_fit_a_narrow_terminal_and_nothing_is_cut(local_shell: Shell) -> None:
     with local_shell.open() as lake:
         make_view_set(lake)
-        paths = [row.file_path for row in lake.list_files(NAME)]
+        paths = [row.file_path for row in lake.files.list(NAME)]
     snapshot_id = str(local_shell.json("snapshots", "create", NAME)["snapshot_id"])
     shown = {
         words: local_shell.run(*words, columns=NARROW).output
@@ -105,7 +105,7 @@ def test_a_bar_tells_rate_and_remaining_time_and_is_gone_afterwards() -> None:
 
 def test_long_commands_show_how_far_they_have_come(local_shell: Shell) -> None:
     with local_shell.open() as lake:
-        (path, *_) = [row.file_path for row in lake.list_files(NAME)]
+        (path, *_) = [row.file_path for row in lake.files.list(NAME)]
         copies = [str(Path(path).with_name(f"copy-{number}.parquet")) for number in range(3)]
     for copy in copies:
         Path(copy).write_bytes(Path(path).read_bytes())

@@ -193,7 +193,7 @@ def test_a_registry_that_vanished_is_missing_and_not_made_empty(tmp_path: Path) 
             left.unlink()
 
         with pytest.raises(RegistryMissingError):
-            lake.list_tables()
+            lake.tables.list()
 
         assert not path.exists()
 

@@ -56,7 +56,7 @@ def write_into_a_closed_writer(lake: Lake) -> None:
 def use_a_closed_lake(lake: Lake) -> None:
     other = connect(lake._url, warehouse=lake.storage.paths.root, service="off", create=False)
     other.close()
-    other.list_tables()
+    other.tables.list()
 
 
 def schema(*columns: tuple[str, Any]) -> pa.Schema:
@@ -73,9 +73,9 @@ PYTHON = [
     call("a taken name in capitals", "table_exists", "shop.orders", "choose another name", lambda lake: lake.create_table("Shop.Orders", SCHEMA)),
     call("a misspelled table", "table_not_found", NEAR, "create it first|list the tables", lambda lake: lake.table(MISSING)),
     call("a misspelled table to read", "table_not_found", NEAR, "list the tables", lambda lake: lake.read(MISSING)),
-    call("a misspelled table to drop", "table_not_found", NEAR, "list the tables", lambda lake: lake.drop_table(MISSING)),
+    call("a misspelled table to drop", "table_not_found", NEAR, "list the tables", lambda lake: lake.tables.drop(MISSING)),
     call("an instance with spaces", "invalid_name", "' ' is not allowed", "use letters", lambda lake: lake.read(NAME, instance="a b")),
-    call("a tag called main", "invalid_value", "main is the table itself", "choose another", lambda lake: lake.tag(NAME, "main", 1)),
+    call("a tag called main", "invalid_value", "main is the table itself", "choose another", lambda lake: lake.snapshots.tag(NAME, "main", 1)),
     # schemas and types
     call("no schema", "invalid_value", "shop.a", "give either a schema or `like`", lambda lake: lake.create_table("shop.a")),
     call("a schema without columns", "schema_refused", "at least one column", "column", lambda lake: lake.create_table("shop.a", schema())),
@@ -86,11 +86,11 @@ PYTHON = [
     call("an event time of text", "schema_refused", "event time amount", "timestamp, date or long", lambda lake: lake.create_table("shop.a", SCHEMA, event_time="amount")),
     call("an unknown partition column", "schema_refused", "no column 'tss'", "did you mean ts|the columns are", lambda lake: lake.create_table("shop.a", SCHEMA, partition_by=["day(tss)"])),
     call("an unknown transform", "schema_refused", r"week\(ts\)", "year", lambda lake: lake.create_table("shop.a", SCHEMA, partition_by=["week(ts)"])),
-    call("a column that is there", "schema_refused", "'amount'", "twice", lambda lake: lake.add_column(NAME, "amount", "long")),
-    call("a column of no type", "schema_refused", "'longg'", "use binary", lambda lake: lake.add_column(NAME, "x", "longg")),
-    call("a misspelled column to rename", "schema_refused", "no column 'amout'", "did you mean amount", lambda lake: lake.rename_column(NAME, "amout", "a")),
-    call("the event time to drop", "schema_refused", "ts cannot be dropped", "event time", lambda lake: lake.drop_column(NAME, "ts")),
-    call("a narrower type", "schema_refused", "widen id to int", "int to long", lambda lake: lake.widen_column(NAME, "id", "int")),
+    call("a column that is there", "schema_refused", "'amount'", "twice", lambda lake: lake.columns.add(NAME, "amount", "long")),
+    call("a column of no type", "schema_refused", "'longg'", "use binary", lambda lake: lake.columns.add(NAME, "x", "longg")),
+    call("a misspelled column to rename", "schema_refused", "no column 'amout'", "did you mean amount", lambda lake: lake.columns.rename(NAME, "amout", "a")),
+    call("the event time to drop", "schema_refused", "ts cannot be dropped", "event time", lambda lake: lake.columns.drop(NAME, "ts")),
+    call("a narrower type", "schema_refused", "widen id to int", "int to long", lambda lake: lake.columns.widen(NAME, "id", "int")),
     # times
     call("a word as a time", "invalid_value", "'yesterday'", "ISO 8601", lambda lake: lake.read(NAME, begin="yesterday")),
     call("a time without a zone", "invalid_range", "no time zone", "ISO 8601", lambda lake: lake.read(NAME, begin=datetime(2026, 1, 1))),  # noqa: DTZ001
@@ -98,34 +98,34 @@ PYTHON = [
     call("a number nobody wrote", "invalid_value", "999999 cannot be read", "kept are", lambda lake: lake.read(NAME, as_of=999999)),
     call("a slice of seven hours", "invalid_value", "7h", "divides|whole", lambda lake: lake.create_view_set("shop.v", over=NAME, sql=f"SELECT id FROM {NAME}", slice="7h")),
     call("a slice that is no duration", "invalid_value", "'often'", "15m", lambda lake: lake.create_view_set("shop.v", over=NAME, sql=f"SELECT id FROM {NAME}", slice="often")),
-    call("a retention in the past", "invalid_value", "-1 day", "longer than", lambda lake: lake.retire_expired_partitions(timedelta(days=-1))),
+    call("a retention in the past", "invalid_value", "-1 day", "longer than", lambda lake: lake.partitions.retire_expired(retention=timedelta(days=-1))),
     call("a retirement that ends first", "invalid_range", "ends before", "begin < end", lambda lake: lake.retire_partitions(NAME, **REVERSED)),  # type: ignore[arg-type]
     # paths
-    call("a path outside", "path_refused", "/etc/passwd", "below the warehouse", lambda lake: lake.register_files(NAME, ["/etc/passwd"])),
-    call("a relative path", "path_refused", "not absolute", "absolute", lambda lake: lake.load_partition_metadata("a.parquet")),
-    call("no path", "invalid_value", "at least one path", "a list", lambda lake: lake.register_files(NAME, [])),
-    call("one path as text", "invalid_value", "'a.parquet'", "a list", lambda lake: lake.register_files(NAME, "a.parquet")),
+    call("a path outside", "path_refused", "/etc/passwd", "below the warehouse", lambda lake: lake.files.register(NAME, ["/etc/passwd"])),
+    call("a relative path", "path_refused", "not absolute", "absolute", lambda lake: lake.files.footer("a.parquet")),
+    call("no path", "invalid_value", "at least one path", "a list", lambda lake: lake.files.register(NAME, [])),
+    call("one path as text", "invalid_value", "'a.parquet'", "a list", lambda lake: lake.files.register(NAME, "a.parquet")),
     # options
-    call("a misspelled setting", "invalid_value", "retire_afer", "did you mean retire_after", lambda lake: lake.configure(NAME, retire_afer="90d")),  # type: ignore[call-arg]
-    call("a misspelled inner setting", "invalid_value", "triger", "trigger", lambda lake: lake.configure(NAME, snapshot={"triger": "time"})),
-    call("an unknown trigger", "invalid_value", "'weekly'", "every_insert", lambda lake: lake.configure(NAME, snapshot={"trigger": "weekly"})),
+    call("a misspelled setting", "invalid_value", "retire_afer", "did you mean retire_after", lambda lake: lake.tables.configure(NAME, retire_afer="90d")),  # type: ignore[arg-type]
+    call("a misspelled inner setting", "invalid_value", "triger", "trigger", lambda lake: lake.tables.configure(NAME, snapshot={"triger": "time"})),
+    call("an unknown trigger", "invalid_value", "'weekly'", "every_insert", lambda lake: lake.tables.configure(NAME, snapshot={"trigger": "weekly"})),
     call("a negative rotation", "invalid_value", "rotate_after=-1", "must both be positive", lambda lake: lake.writer(NAME, rotate_after=-1)),
     call("an unknown format", "invalid_value", "'csv'", "parquet, json", lambda lake: lake.writer(NAME, format="csv")),  # type: ignore[arg-type]
     call("a negative file size", "invalid_value", "target_bytes=-5", "positive", lambda lake: lake.compact(NAME, target_bytes=-5)),
     call("a batch of no file", "invalid_value", "batch_size=0", "positive", lambda lake: lake.delete_expired_temporary_files(batch_size=0)),
     call("a page of length -1", "invalid_value", "-1", "from 0 on", lambda lake: lake.list_partitions(NAME, limit=-1)),
     call("a page after nothing", "partition_not_found", "after=99999", "go on with insert_begin", lambda lake: lake.list_partitions(NAME, after=99999)),
-    call("administrators as text", "invalid_value", "'me'", "a list", lambda lake: lake.set_administrators("me")),
+    call("administrators as text", "invalid_value", "'me'", "a list", lambda lake: lake.administrators.set("me")),
     call("rows that are no DataFrame", "invalid_value", "a list cannot be written", "give a Spark DataFrame", lambda lake: lake.insert(NAME, [1])),  # type: ignore[arg-type]
     call("no condition to delete by", "invalid_value", "which rows to delete", 'where="id = 7"', lambda lake: lake.delete(NAME, "")),
     call("an unknown repair", "invalid_value", "'magic'", "refresh, rebuild", lambda lake: lake.repair(NAME, how="magic")),  # type: ignore[arg-type]
     # states
     call("rows to delete from a view set", "invalid_value", "is a view set", "delete them from its source", lambda lake: lake.delete(VIEW, "id = 1")),
     call("a plain table to materialize", "definition_refused", "no view set", "create_view_set", lambda lake: lake.materialize(NAME)),
-    call("nothing to promote", "invalid_value", "no staged definition", "redefine it first", lambda lake: lake.promote(VIEW)),
-    call("a snapshot nobody took", "snapshot_not_found", "no snapshot 123", "list them", lambda lake: lake.tag(NAME, "a", 123)),
-    call("a tag nobody set", "snapshot_not_found|invalid_value|tag_not_found", "nope", "list|tags", lambda lake: lake.untag(NAME, "nope")),
-    call("a rollback to a journal number", "invalid_value", "journal number 123 cannot be read", "kept are", lambda lake: lake.rollback(NAME, 123)),
+    call("nothing to promote", "invalid_value", "no staged definition", "redefine it first", lambda lake: lake.views.promote(VIEW)),
+    call("a snapshot nobody took", "snapshot_not_found", "no snapshot 123", "list them", lambda lake: lake.snapshots.tag(NAME, "a", 123)),
+    call("a tag nobody set", "snapshot_not_found|invalid_value|tag_not_found", "nope", "list|tags", lambda lake: lake.snapshots.untag(NAME, "nope")),
+    call("a rollback to a journal number", "invalid_value", "journal number 123 cannot be read", "kept are", lambda lake: lake.snapshots.rollback(NAME, 123)),
     call("a view over nothing", "table_not_found", NEAR, "list the tables", lambda lake: lake.create_view_set("shop.v", over=MISSING, sql=f"SELECT id FROM {MISSING}", slice="1h")),
     call("a view of no query", "definition_refused", "exactly one SELECT", "SELECT", lambda lake: lake.create_view_set("shop.v", over=NAME, sql="SELEC id", slice="1h")),
     # order of calls

@@ -62,7 +62,7 @@ def fill(lake: Lake, count: int, *, rows: int = 20, instance: str = "global", st
 def read_all(lake: Lake, name: TableName = ORDERS) -> Counter[str]:
     """The multiset of rows of all live files, each under the ids of its columns: no engine of ours takes part."""
     found: Counter[str] = Counter()
-    for file in lake.list_files(str(name)):
+    for file in lake.files.list(str(name)):
         table = pq.ParquetFile(file.file_path).read()
         ids = [int(field.metadata[b"PARQUET:field_id"]) for field in table.schema]
         found.update(repr(sorted(zip(ids, row.values(), strict=True))) for row in table.to_pylist())
@@ -70,7 +70,7 @@ def read_all(lake: Lake, name: TableName = ORDERS) -> Counter[str]:
 
 
 def live_paths(lake: Lake, name: TableName = ORDERS) -> set[str]:
-    return {file.file_path for file in lake.list_files(str(name))}
+    return {file.file_path for file in lake.files.list(str(name))}
 
 
 def disk_paths(lake: Lake) -> set[str]:

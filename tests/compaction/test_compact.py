@@ -65,7 +65,7 @@ def test_outputs_are_as_many_as_the_target_demands_and_near_it(lake: Lake) -> No
 
     compact(lake.registry, lake.storage, str(ORDERS), CompactionOptions(target_bytes=target))
 
-    sizes = [file.file_size for file in lake.list_files(str(ORDERS))]
+    sizes = [file.file_size for file in lake.files.list(str(ORDERS))]
     assert len(sizes) == -(-sum(sizes) // target)
     assert [size for size in sizes if not 0.75 * target <= size <= 1.8 * target] == []
     assert read_all(lake) == rows
@@ -81,7 +81,7 @@ def test_500_files_of_a_megabyte_become_files_of_128(lake: Lake) -> None:
 
     compact(lake.registry, lake.storage, str(ORDERS))
 
-    sizes = [file.file_size for file in lake.list_files(str(ORDERS))]
+    sizes = [file.file_size for file in lake.files.list(str(ORDERS))]
     assert len(sizes) == -(-sum(sizes) // (128 << 20))
     assert [size for size in sizes if not 0.75 * (128 << 20) <= size <= 1.8 * (128 << 20)] == []
     assert compact(lake.registry, lake.storage, str(ORDERS)).runs == ()
@@ -110,7 +110,7 @@ def test_no_output_crosses_partition_paths_and_good_files_stay_where_they_are(la
         tables = [pa.table([[key] * 5, arrow_rows(number, 5)["ts"], arrow_rows(number, 5)["amount"]], schema=schema) for key in (1, 2, 3)]
         insert_rows(lake, *(tables if number else tables[:2]), paths=["id=1", "id=2", "id=3"][: 3 if number else 2])
     insert_rows(lake, pa.table([[4] * 5, arrow_rows(9, 5)["ts"], arrow_rows(9, 5)["amount"]], schema=schema), paths=["id=4"])
-    alone = next(f.file_path for f in lake.list_files(str(ORDERS)) if f.partition_path == "id=4")
+    alone = next(f.file_path for f in lake.files.list(str(ORDERS)) if f.partition_path == "id=4")
     rows = read_all(lake)
 
     plan = plan_compaction(lake.registry, str(ORDERS))
@@ -118,7 +118,7 @@ def test_no_output_crosses_partition_paths_and_good_files_stay_where_they_are(la
 
     assert reasons(plan) == [("id=1", "small", 3), ("id=2", "small", 3), ("id=3", "small", 2), ("id=4", "alone", 1)]
     assert (done.files_before, done.files_after) == (8, 3)
-    files = {f.partition_path: f for f in lake.list_files(str(ORDERS))}
+    files = {f.partition_path: f for f in lake.files.list(str(ORDERS))}
     assert {path: f.row_count for path, f in files.items()} == {"id=1": 15, "id=2": 15, "id=3": 10, "id=4": 5}
     assert files["id=4"].file_path == alone
     for path, key in (("id=1", 1), ("id=2", 2), ("id=3", 3)):
@@ -137,7 +137,7 @@ def test_only_the_partition_path_that_was_asked_for_is_taken(lake: Lake) -> None
     done = compact(lake.registry, lake.storage, str(ORDERS), CompactionOptions(partition="id=2"))
 
     assert reasons(done.plan) == [("id=2", "small", 2), ("id=1", "not_asked", 2)]
-    assert sorted(f.partition_path for f in lake.list_files(str(ORDERS))) == ["id=1", "id=1", "id=2"]
+    assert sorted(f.partition_path for f in lake.files.list(str(ORDERS))) == ["id=1", "id=1", "id=2"]
     assert lake.check().clean
 
 
@@ -195,7 +195,7 @@ def test_one_instance_alone(lake: Lake) -> None:
 def test_limits_bound_what_one_call_does_and_the_next_call_goes_on(lake: Lake) -> None:
     make_orders(lake)
     fill(lake, 10)
-    size = max(f.file_size for f in lake.list_files(str(ORDERS)))
+    size = max(f.file_size for f in lake.files.list(str(ORDERS)))
 
     first = compact(lake.registry, lake.storage, str(ORDERS), CompactionOptions(max_files=4))
     second = compact(lake.registry, lake.storage, str(ORDERS), CompactionOptions(max_bytes=3 * size))
@@ -205,7 +205,7 @@ def test_limits_bound_what_one_call_does_and_the_next_call_goes_on(lake: Lake) -
     assert second.bytes_before <= 3 * size
     assert (nothing.runs, [g.reason for g in nothing.groups]) == ((), ["over_limit"])
     compact(lake.registry, lake.storage, str(ORDERS))
-    assert len(lake.list_files(str(ORDERS))) == 1
+    assert len(lake.files.list(str(ORDERS))) == 1
     assert lake.check().clean
 
 
@@ -287,7 +287,7 @@ def test_a_sorted_table_stays_sorted_and_its_order_names_columns_as_they_were_fi
 
     compact(lake.registry, lake.storage, str(ORDERS))
 
-    (file,) = lake.list_files(str(ORDERS))
+    (file,) = lake.files.list(str(ORDERS))
     amounts = pq.ParquetFile(file.file_path).read().column("amount").to_pylist()
     assert amounts == sorted(amounts)
     assert lake.check().clean

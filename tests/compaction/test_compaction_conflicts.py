@@ -138,7 +138,7 @@ def test_inserting_meanwhile_is_no_conflict(lake: Lake) -> None:
     )
 
     assert (done.conflicts, done.files_before) == (0, 3)
-    assert sorted(f.row_count for f in lake.list_files(str(ORDERS))) == [7, 60]
+    assert sorted(f.row_count for f in lake.files.list(str(ORDERS))) == [7, 60]
     assert lake.check().clean
 
 
@@ -264,7 +264,7 @@ def test_an_unknown_outcome_deletes_nothing_and_recovery_decides(lake: Lake) -> 
     assert found is not None
     assert found.state == "writing"
     assert len([path for path in disk_paths(lake) if path.startswith(request.directory)]) == 1
-    assert lake.recover() == []  # its lease protects it still
+    assert lake.files.recover() == []  # its lease protects it still
 
 
 def test_a_cancellation_between_rewrite_and_swap_swaps_nothing(lake: Lake) -> None:

@@ -63,7 +63,7 @@ def test_other_partition_paths_are_compacted_too(lake: Lake) -> None:
     done = compact(lake.registry, lake.storage, str(ORDERS))
 
     assert [file.path for file in done.damaged] == [bad]
-    found = sorted((file.partition_path, file.file_path == bad) for file in lake.list_files(str(ORDERS)))
+    found = sorted((file.partition_path, file.file_path == bad) for file in lake.files.list(str(ORDERS)))
     assert found == [("a=1", False), ("a=1", True), ("a=2", False)]
     assert lake.check().clean
 
@@ -133,7 +133,7 @@ def test_a_service_does_not_try_a_damaged_file_at_every_look(lake: Lake) -> None
 def test_a_plan_leaves_what_is_known_to_be_damaged(lake: Lake) -> None:
     make_orders(lake)
     fill(lake, 3)
-    files = lake.list_files(str(ORDERS))
+    files = lake.files.list(str(ORDERS))
 
     plan = plan_compaction(lake.registry, str(ORDERS), CompactionOptions(leaving=frozenset({files[1].id})))
 

@@ -100,6 +100,6 @@ def test_an_outcome_that_cannot_be_looked_up_deletes_nothing(lake: Lake, far: La
     assert len(list(tmp_path.rglob("*.parquet"))) == 5
     line.mend()
     assert require_operation(lake.registry, caught.value.op_id).state == "registered"
-    assert far.recover() == []
+    assert far.files.recover() == []
     assert (len(live_paths(lake)), read_all(lake)) == (1, rows)
     assert lake.check().clean

@@ -37,7 +37,7 @@ def test_no_snapshot_has_both_or_neither(lake: Lake, another: Callable[[], Regis
     thread = threading.Thread(target=read)
     thread.start()
     try:
-        while len(lake.list_files(str(ORDERS))) > 1:
+        while len(lake.files.list(str(ORDERS))) > 1:
             compact(lake.registry, lake.storage, str(ORDERS), CompactionOptions(max_files=6))
     finally:
         stop.set()

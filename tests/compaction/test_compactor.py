@@ -171,7 +171,7 @@ def test_workers_compact_in_the_background_and_stop_without_a_trace(lake: Lake) 
     compactor.stop()
 
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("lakebed-compactor")]
-    assert len(lake.list_files(str(ORDERS))) == 1
+    assert len(lake.files.list(str(ORDERS))) == 1
     assert lake.check().clean
 
 

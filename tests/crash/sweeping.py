@@ -91,7 +91,7 @@ class Sweep:
             migrate_registry(url)
             adopt_migrated(url, str(self.stage.warehouse))
         with self.stage.opened(url, at=self.scene.recovered_at) as lake:
-            lake.recover()
+            lake.files.recover()
             found = read_ids(lake)
             self._compare(found, stated)
             require_no_strays(lake)
@@ -140,7 +140,7 @@ def strike_everywhere(sweep: Sweep, fault: Fault, *, every: int = 1, sends: bool
 
 def read_ids(lake: Lake) -> frozenset[int]:
     """The rows of the visible files; none may be there twice."""
-    found = [value for f in lake.list_files(str(ORDERS)) for value in pq.ParquetFile(f.file_path).read(["id"])["id"].to_pylist()]
+    found = [value for f in lake.files.list(str(ORDERS)) for value in pq.ParquetFile(f.file_path).read(["id"])["id"].to_pylist()]
     assert len(set(found)) == len(found), "rows are there twice"
     return frozenset(found)
 

@@ -43,12 +43,12 @@ def fill(source: Path) -> None:
 
 def adopt(lake: Lake, _: Steps, *, source: str) -> None:
     """Two files at a time."""
-    lake.adopt(source, str(ORDERS), batch_files=2)
+    lake.tables.adopt(str(ORDERS), source, batch_files=2)
 
 
 def bring_over(lake: Lake, _: Steps, *, url: str, root: str) -> None:
     """Two partitions at a time."""
-    lake.import_legacy(url, root=root, dry_run=False, batch_partitions=2)
+    lake.tables.import_legacy(url, root=root, dry_run=False, batch_partitions=2)
 
 
 def content(lake: Lake) -> dict[str, list[tuple[Any, ...]]]:
@@ -58,7 +58,7 @@ def content(lake: Lake) -> dict[str, list[tuple[Any, ...]]]:
             (p.view_instance_id, p.num_rows, p.file_count, p.min_event_time, p.source_data_hash)
             for p in lake.list_partitions(f"{t.database}.{t.name}")
         )
-        for t in lake.list_tables()
+        for t in lake.tables.list()
     }
 
 
@@ -66,13 +66,13 @@ def assert_a_second_run_finishes(stage: Stage, action: Callable[[Lake, Steps], N
     with stage.again() as url:
         assert not stage.kill(action, url, step=0)
         with stage.opened(url) as lake:
-            wanted, rows = content(lake), sum(t.row_count for t in lake.list_tables())
+            wanted, rows = content(lake), sum(t.row_count for t in lake.tables.list())
     assert rows
     for step, url in killed:
         assert not stage.kill(action, url, step=0)  # at once, while the dead one's lease still stands
         with stage.opened(url, at=LATER) as lake:
-            lake.recover()
-            assert sum(t.row_count for t in lake.list_tables()) == rows, step
+            lake.files.recover()
+            assert sum(t.row_count for t in lake.tables.list()) == rows, step
             if len(content(lake)[str(ORDERS)]) == len(wanted[str(ORDERS)]):
                 assert content(lake) == wanted, step
             assert lake.check().clean, step

@@ -52,9 +52,9 @@ def assert_no_half_truth(lake: Lake) -> None:
     """Every file that has a row has its footer and, if retired, its place in the queue; no file lies there without a row."""
     known = paths_of(lake, "table_files")
     assert paths_of(lake, "partition_metadata") == known
-    assert paths_of(lake, "temporary_files") == known - {f.file_path for f in lake.list_files(str(ORDERS))}
+    assert paths_of(lake, "temporary_files") == known - {f.file_path for f in lake.files.list(str(ORDERS))}
     assert {str(path) for path in Path(lake.storage.paths.root).rglob("*.parquet")} <= known
-    assert all(lake.load_partition_metadata(path).num_rows == 50 for path in known)
+    assert all(lake.files.footer(path).num_rows == 50 for path in known)
     assert lake.check().clean
 
 

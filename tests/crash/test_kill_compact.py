@@ -32,7 +32,7 @@ def three_partitions(lake: Lake) -> None:
 
 
 def read_ids(lake: Lake) -> list[int]:
-    return sorted(value for f in lake.list_files(str(ORDERS)) for value in pq.ParquetFile(f.file_path).read().column("id").to_pylist())
+    return sorted(value for f in lake.files.list(str(ORDERS)) for value in pq.ParquetFile(f.file_path).read().column("id").to_pylist())
 
 
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.long)])
@@ -41,12 +41,12 @@ def test_a_killed_compaction_is_whole_or_never_was(databases: Databases, kind: s
     with staged(databases, kind, tmp_path, three_partitions) as stage:
         for step, url in stage.killed_everywhere(compact_orders, every=every * stride(kind) if every > 1 else 1):
             with stage.opened(url, at=LATER) as lake:
-                lake.recover()
+                lake.files.recover()
                 assert read_ids(lake) == ROWS, step
                 assert lake.check().clean, step
-                outcomes.append(len(lake.list_files(str(ORDERS))))
+                outcomes.append(len(lake.files.list(str(ORDERS))))
                 compact(lake.registry, lake.storage, str(ORDERS))
-                assert len(lake.list_files(str(ORDERS))) == 1
+                assert len(lake.files.list(str(ORDERS))) == 1
                 assert {run.state for run in list_runs(lake.registry)} <= {"done", "failed", "running"}
                 assert read_ids(lake) == ROWS
                 assert lake.check().clean, step

@@ -41,7 +41,7 @@ def five_old_and_one_new(lake: Lake) -> None:
 
 
 def list_paths(lake: Lake) -> list[str]:
-    return sorted(f.file_path for f in lake.list_files(str(ORDERS)))
+    return sorted(f.file_path for f in lake.files.list(str(ORDERS)))
 
 
 def read_all(lake: Lake) -> list[bytes]:

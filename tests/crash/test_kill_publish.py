@@ -41,7 +41,7 @@ def give_up(lake: Lake, steps: Steps) -> None:
 
 
 def recover(lake: Lake, _: Steps) -> None:
-    lake.recover()
+    lake.files.recover()
 
 
 def two_partitions(lake: Lake) -> None:
@@ -59,7 +59,7 @@ def die_writing(lake: Lake, _: Steps) -> None:
 def leave_a_dead_writer(stage: Stage) -> None:
     assert stage.kill(die_writing, stage.url, step=0)
     with stage.opened(stage.url, at=NOW) as lake:
-        assert lake.recover() == []  # its lease protects it still
+        assert lake.files.recover() == []  # its lease protects it still
     stage.keep()
 
 
@@ -71,7 +71,7 @@ def assert_all_or_nothing(stage: Stage, action: Callable[[Lake, Steps], None], *
     outcomes: list[bool] = []
     for step, url in stage.killed_everywhere(action, every=every):
         with stage.opened(url) as lake:
-            lake.recover()
+            lake.files.recover()
             found = state_of(lake)
             assert found in (before, after), f"neither all nor nothing after a kill at step {step}"
             assert lake.check().clean, step
@@ -103,7 +103,7 @@ def test_a_write_killed_while_it_takes_itself_back_leaves_nothing(databases: Dat
             before = state_of(lake)
         for step, url in stage.killed_everywhere(give_up, every=stride(kind)):
             with stage.opened(url) as lake:
-                lake.recover()
+                lake.files.recover()
                 assert state_of(lake) == before, step
                 assert lake.check().clean, step
 
@@ -115,6 +115,6 @@ def test_a_recovery_that_is_killed_is_finished_by_the_next(databases: Databases,
         leave_a_dead_writer(stage)
         for step, url in stage.killed_everywhere(recover, every=stride(kind), at=LATER):
             with stage.opened(url) as lake:
-                lake.recover()
+                lake.files.recover()
                 assert state_of(lake) == before, step
                 assert lake.check().clean, step

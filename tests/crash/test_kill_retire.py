@@ -47,14 +47,14 @@ def three_hours(lake: Lake) -> None:
 
 def assert_all_or_nothing(stage: Stage, action: Callable[[Lake, Steps], None], *, every: int) -> None:
     with stage.opened(stage.url) as lake:
-        before, paths = state_of(lake), [f.file_path for f in lake.list_files(str(ORDERS))]
+        before, paths = state_of(lake), [f.file_path for f in lake.files.list(str(ORDERS))]
     after = stage.after(action)
     outcomes: list[bool] = []
     for step, url in stage.killed_everywhere(action, every=every):
         with stage.opened(url) as lake:
             found = state_of(lake)
             assert found in (before, after), f"some were retired and some not after a kill at step {step}"
-            assert [lake.load_partition_metadata(path).num_rows for path in paths] == [50, 50, 50], step
+            assert [lake.files.footer(path).num_rows for path in paths] == [50, 50, 50], step
             assert lake.check().clean, step
         outcomes.append(found == after)
     assert outcomes == sorted(outcomes)

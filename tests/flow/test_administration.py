@@ -63,7 +63,7 @@ def test_retiring_the_same_partitions_from_many_threads_in_every_way_retires_eac
         retired.append(done.partitions)
 
     def by_age() -> None:
-        retired.append(admin.retire_expired_partitions(lake.registry, timedelta(seconds=1), dry_run=False).partitions)
+        retired.append(admin.retire_expired_partitions(lake.registry, retention=timedelta(seconds=1), dry_run=False).partitions)
 
     threads = [threading.Thread(target=by_key, args=(h,)) for h in range(6)] + [threading.Thread(target=f) for f in (by_range, by_age)]
     for thread in threads:

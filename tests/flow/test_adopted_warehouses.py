@@ -82,7 +82,7 @@ def test_a_migrated_registry_can_be_used_with_its_files(empty_url: str, tmp_path
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["warehouse"] == str(tmp_path / "warehouse")
     with connect(empty_url, warehouse=str(tmp_path / "warehouse"), create=False) as lake:
-        assert [row.file_path for row in lake.list_files("shop.orders")] == [str(path) for path in paths]
+        assert [row.file_path for row in lake.files.list("shop.orders")] == [str(path) for path in paths]
         assert {finding.rule for finding in lake.check().findings} & {"file_missing", "unregistered_file", "file_size"} == set()
     assert json.loads(run("migrate", *place(empty_url, tmp_path / "warehouse"), "--json").stdout)["warehouse"] is None
 
@@ -92,7 +92,7 @@ def test_connect_marks_the_warehouse_of_a_registry_that_it_migrates(databases: D
     write_old_lake(url, tmp_path / "warehouse", "0003")
 
     with connect(url, warehouse=str(tmp_path / "warehouse")) as lake:
-        assert len(lake.list_files("shop.orders")) == FILES
+        assert len(lake.files.list("shop.orders")) == FILES
 
 
 def test_reading_does_not_mark_a_place(empty_url: str, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_lost_marker_comes_back_with_the_same_identity(url: str, tmp_path: Pat
         path = tmp_path / "warehouse/a.parquet"
         lake.create_table("shop.orders", pa.schema([("id", pa.int64())]))
         pq.write_table(pa.table({"id": [1]}), path)
-        lake.register_files("shop.orders", [str(path)], adopt=True)
+        lake.files.register("shop.orders", [str(path)], adopt=True)
     marker = tmp_path / "warehouse/.lakebed-warehouse"
     before = json.loads(marker.read_text())
     marker.unlink()

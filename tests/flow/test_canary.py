@@ -66,14 +66,14 @@ def test_a_service_that_fails_and_recovers_shows_no_password(secret_url: str, da
             with pytest.raises(RegistryUnavailableError) as refused:
                 connect(f"{secret_url}&port=1", warehouse=str(warehouse), create=False)
             reported.append(repr(refused.value))
-            (path,) = [row.file_path for row in lake.list_files(str(ORDERS))]
+            (path,) = [row.file_path for row in lake.files.list(str(ORDERS))]
             lake.storage.delete([path])
             wait_until(lambda: 'lakebed_check_findings{severity="damage"} 0' not in served.ask("/metrics")[1])
             reported += [served.ask(path)[1] for path in ("/health", "/ready", "/metrics", "/status")]
             served.stop()
         reported += [log.read_text(), json.dumps(served.reported), repr(lake.registry.backend.shown_url)]
         reported += [
-            pickle.dumps(result) for result in (lake.check(), lake.list_files(), lake.snapshots(str(ORDERS)), lake.table(str(ORDERS)))
+            pickle.dumps(result) for result in (lake.check(), lake.files.list(), lake.snapshots(str(ORDERS)), lake.table(str(ORDERS)))
         ]
         reported += [repr(row) for rows in logical_dump(lake.registry).values() for row in rows]
     shown = lakebed("config", "show", "--json", LAKEBED_REGISTRY_URL=secret_url)
@@ -89,7 +89,7 @@ def test_a_pickled_lake_and_its_settings_hold_no_password_and_it_reconnects_with
     with connect(secret_url, warehouse=str(tmp_path / "warehouse"), service="off") as lake:
         make_table(lake.registry)
         stored = pickle.dumps(lake)
-        reported: list[str | bytes] = [stored, repr(lake.settings), *map(repr, lake.settings.origins), repr(lake)]
+        reported: list[str | bytes] = [stored, repr(lake._settings), *map(repr, lake._settings.origins), repr(lake)]
     assert [text for text in reported if has_canary(text)] == []
 
     with pickle.loads(stored) as again:  # noqa: S301 - our own

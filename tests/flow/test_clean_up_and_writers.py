@@ -28,7 +28,7 @@ HOUR = timedelta(hours=1)
 
 
 def retire_all(lake: Lake, *, grace_s: float = 0.0) -> None:
-    lake.retire_expired_partitions(timedelta(seconds=1), dry_run=False, grace_s=grace_s)
+    lake.partitions.retire_expired(retention=timedelta(seconds=1), dry_run=False, grace_s=grace_s)
 
 
 def test_three_of_a_thousand_deletes_fail_stay_queued_and_go_later(timed_lake: Lake, clock: FixedClock) -> None:
@@ -101,13 +101,13 @@ def test_every_admin_function_may_run_beside_writers(lake: Lake) -> None:
             lake.retire_partitions(
                 str(ORDERS), insert_begin=partition.begin_insert_time, insert_end=partition.end_insert_time, dry_run=False, grace_s=0.0
             )
-        lake.list_files()
+        lake.files.list()
         lake.list_incompatible_partitions()
 
     def tidy() -> None:
         lake.delete_expired_temporary_files(batch_size=3)
-        lake.sweep_orphans(older_than=OLD, dry_run=False)
-        lake.recover()
+        lake.files.sweep_orphans(older_than=OLD, dry_run=False)
+        lake.files.recover()
 
     def build_once() -> None:
         try:
@@ -150,7 +150,7 @@ def test_the_verdict_of_a_sweep_is_the_same_under_every_spelling_of_the_warehous
     (tmp_path / "way").symlink_to(place.parent)
 
     with connect(url, warehouse=SPELLINGS[spelling](place)) as again:
-        found = again.sweep_orphans(older_than=OLD, dry_run=False)
+        found = again.files.sweep_orphans(older_than=OLD, dry_run=False)
         again.registry.transact(lambda tx: tx.run("UPDATE temporary_files SET expiration = 1"), tables=[])
 
         assert [orphan.path for orphan in found.orphans] == [str(litter)]
@@ -165,11 +165,11 @@ def test_a_reader_that_outlives_the_grace_keeps_its_files_and_only_those(timed_l
     lake = timed_lake
     make_table(lake.registry)
     write_partition(lake, 1, hours=(1, 2))
-    early: Any = lake.list_files(str(ORDERS))[0].file_path
+    early: Any = lake.files.list(str(ORDERS))[0].file_path
     retire_all_of(lake, START + HOUR)
     clock.advance(seconds=1)
     write_partition(lake, 2, hours=(2, 3))
-    planned = lake.list_files(str(ORDERS))[0].file_path
+    planned = lake.files.list(str(ORDERS))[0].file_path
     hold_for_reading(lake.registry, "reader/1", [lake.table(str(ORDERS)).table_id], owner="host/1/slow", ttl_us=10 * 3_600_000_000)
     retire_all_of(lake, START + 2 * HOUR)
     clock.advance(seconds=3 * 3600)

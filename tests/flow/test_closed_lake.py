@@ -6,13 +6,16 @@ import inspect
 import pickle
 import threading
 from contextlib import suppress
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 
 from builders import ORDERS, SCHEMA, arrow_rows, make_table, write_partition, writing_path
+from face import GROUPS, list_calls
 from lakebed.core.errors import LakebedError, LakeClosedError
+from lakebed.core.schema.altering import DropColumn
 from lakebed.lake import Lake, connect
 
 if TYPE_CHECKING:
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
 NAME = str(ORDERS)
 # Closing again is fine, and these hold values of this process alone
-HARMLESS = {"close", "is_closed", "settings", "cache"}
+HARMLESS = {"close"}
 GIVEN: dict[str, Any] = {
     "schema": SCHEMA,
     "df": None,
@@ -36,23 +39,26 @@ GIVEN: dict[str, Any] = {
 
 
 def list_members(lake: Lake) -> list[str]:
-    return sorted({name for name in dir(lake) if not name.startswith("_")} - HARMLESS)
+    own = {name for name in dir(lake) if not name.startswith("_")} - HARMLESS - set(GROUPS)
+    return sorted(own | {f"{noun}.{name}" for noun in GROUPS for name in dir(getattr(lake, noun)) if not name.startswith("_")})
 
 
 def use(lake: Lake, name: str) -> object:
     """A property is looked at; a call gets whatever it cannot do without, and what it answers is entered if it is a block."""
-    member = getattr(lake, name)
+    member = attrgetter(name)(lake)
     if not callable(member):
         return member
     needed = [p for p in inspect.signature(member).parameters.values() if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
     values = {p.name: GIVEN.get(p.name, NAME) for p in needed}
+    if name == "columns.alter":
+        return member(NAME, DropColumn(column="amount"))
     if name == "create_table":
         values["schema"] = SCHEMA
     positional = [values.pop(p.name) for p in needed if p.kind is not p.KEYWORD_ONLY]
     return member(*positional, **values)
 
 
-MEMBERS = sorted({name for name in dir(Lake) if not name.startswith("_")} - HARMLESS)
+MEMBERS = sorted(({name for name in dir(Lake) if not name.startswith("_")} | {*list_calls()}) - HARMLESS - {*GROUPS, "connect"})
 
 
 @pytest.fixture
@@ -61,7 +67,7 @@ def closed(url: str, tmp_path: Path) -> Lake:
     lake = connect(url, warehouse=str(tmp_path / "warehouse"), service="off")
     make_table(lake.registry)
     write_partition(lake, 1)
-    assert lake.commits is not None
+    assert lake._commits is not None
     lake.close()
     return lake
 
@@ -90,7 +96,7 @@ def test_a_block_closes_the_lake(url: str, tmp_path: Path) -> None:
         registry = lake.registry
 
     with pytest.raises(LakeClosedError):
-        lake.list_tables()
+        lake.tables.list()
     with pytest.raises(LakeClosedError):
         registry.query("SELECT 1")
 
@@ -104,7 +110,7 @@ def test_a_lake_closed_while_the_registry_is_away_is_closed(url: str, tmp_path: 
         lake.close()
 
     with pytest.raises(LakeClosedError):
-        lake.list_tables()
+        lake.tables.list()
 
 
 def _fail() -> None:
@@ -133,7 +139,7 @@ def test_the_index_of_footers_does_not_open_the_registry_again(url: str, tmp_pat
     lake = connect(url, warehouse=str(tmp_path / "warehouse"), service="off")
     make_table(lake.registry)
     write_partition(lake, 1)
-    footers, path = lake.footers, lake.list_files(NAME)[0].file_path
+    footers, path = lake._footers, lake.files.list(NAME)[0].file_path
     lake.close()
 
     with pytest.raises(LakeClosedError):
@@ -170,7 +176,7 @@ def test_what_spark_works_with_is_refused_too(url: str, tmp_path: Path, spark: S
     lake = connect(url, warehouse=str(tmp_path / "warehouse"), spark=spark, service="off")
     make_table(lake.registry)
     frame = spark.createDataFrame([], "id BIGINT, ts TIMESTAMP, amount DOUBLE")
-    writer, batch, context = lake.writer(NAME), lake.foreach_batch(NAME, "app"), lake.context
+    writer, batch, context = lake.writer(NAME), lake.foreach_batch(NAME, "app"), lake._context
     lake.close()
     uses: dict[str, Callable[[], object]] = {
         "writer": lambda: writer.write(frame),

@@ -39,14 +39,14 @@ def published(timed_lake: Lake, clock: FixedClock) -> Lake:
 
 
 def test_a_dropped_table_is_gone_everywhere_and_its_files_go_after_their_grace(published: Lake, clock: FixedClock) -> None:
-    paths = [Path(row.file_path) for row in published.list_files(NAME)]
-    planned = published.drop_table(NAME)
+    paths = [Path(row.file_path) for row in published.files.list(NAME)]
+    planned = published.tables.drop(NAME)
     assert (planned.dry_run, planned.non_empty, planned.rows, planned.files) == (True, 3, 150, 3)
 
-    done = published.drop_table(NAME, dry_run=False)
+    done = published.tables.drop(NAME, dry_run=False)
 
     assert (done.partitions, done.files, done.bytes_scheduled) == (3, 3, planned.bytes_scheduled)
-    assert published.list_tables() == []
+    assert published.tables.list() == []
     with pytest.raises(TableNotFoundError):
         published.table(NAME)
     with closing(open_catalog(published.registry, published.storage)) as catalog, pytest.raises(NoSuchTableError):
@@ -60,7 +60,7 @@ def test_a_dropped_table_is_gone_everywhere_and_its_files_go_after_their_grace(p
 
 
 def test_a_drop_is_written_down_with_who_asked(published: Lake) -> None:
-    done = published.drop_table(NAME, dry_run=False, actor="ann")
+    done = published.tables.drop(NAME, dry_run=False, actor="ann")
 
     (run,) = list_runs(published.registry, job="drop_table")
 
@@ -68,7 +68,7 @@ def test_a_drop_is_written_down_with_who_asked(published: Lake) -> None:
 
 
 def test_the_name_of_a_dropped_table_starts_anew(published: Lake) -> None:
-    published.drop_table(NAME, dry_run=False)
+    published.tables.drop(NAME, dry_run=False)
     make_table(published.registry)
     write_partition(published, 7)
 
@@ -91,40 +91,40 @@ def test_a_drop_that_was_killed_before_the_catalog_forgot_is_ended_later(publish
 
 
 def test_metadata_of_a_dropped_table_goes_once_its_files_are_gone(published: Lake, clock: FixedClock) -> None:
-    published.drop_table(NAME, dry_run=False)
+    published.tables.drop(NAME, dry_run=False)
     metadata = list(Path(published.storage.paths.root).rglob("*metadata.json"))
     os.utime(metadata[0], (0, 0))
-    assert not published.sweep_orphans().orphans  # whoever opened the table before may read on
+    assert not published.files.sweep_orphans().orphans  # whoever opened the table before may read on
 
     clock.advance(seconds=DAY + 1)
     published.delete_expired_temporary_files()
 
-    assert [orphan.path for orphan in published.sweep_orphans().orphans] == [str(metadata[0])]
+    assert [orphan.path for orphan in published.files.sweep_orphans().orphans] == [str(metadata[0])]
     assert published.check().clean
 
 
 def test_a_preview_and_a_refused_drop_change_nothing(published: Lake) -> None:
     before = logical_dump(published.registry)
 
-    published.drop_table(NAME)
+    published.tables.drop(NAME)
     with pytest.raises(TooManyPartitionsError):
-        published.drop_table(NAME, dry_run=False, max_partitions=2)
+        published.tables.drop(NAME, dry_run=False, max_partitions=2)
     with pytest.raises(InvalidValueError):
-        published.drop_table(NAME, dry_run=False, grace_s=float("nan"))
+        published.tables.drop(NAME, dry_run=False, grace_s=float("nan"))
     with pytest.raises(TableNotFoundError):
-        published.drop_table("shop.nothing", dry_run=False)
+        published.tables.drop("shop.nothing", dry_run=False)
 
     assert logical_dump(published.registry) == before
 
 
 def test_snapshots_are_given_up_by_name_by_age_and_by_the_retention_of_the_table(published: Lake, clock: FixedClock) -> None:
     first, second, current = (row.snapshot_id for row in published.snapshots(NAME))
-    assert [row.snapshot_id for row in published.expire_snapshots(NAME, older_than=timedelta(hours=2, minutes=30)).snapshots] == [first]
-    published.configure(NAME, retention={"all_s": 0, "hourly_s": 0, "daily_s": 0, "least_age_s": 0})
-    assert [row.snapshot_id for row in published.expire_snapshots(NAME).snapshots] == [first, second]
-    published.tag(NAME, "audit", second)
+    assert [row.snapshot_id for row in published.snapshots.expire(NAME, older_than=timedelta(hours=2, minutes=30)).snapshots] == [first]
+    published.tables.configure(NAME, retention={"all_s": 0, "hourly_s": 0, "daily_s": 0, "least_age_s": 0})
+    assert [row.snapshot_id for row in published.snapshots.expire(NAME).snapshots] == [first, second]
+    published.snapshots.tag(NAME, "audit", second)
 
-    done = published.expire_snapshots(NAME, older_than=timedelta(0), dry_run=False, actor="ann")
+    done = published.snapshots.expire(NAME, older_than=timedelta(0), dry_run=False, actor="ann")
     with published.service():
         assert published.drain()
 
@@ -137,15 +137,15 @@ def test_snapshots_are_given_up_by_name_by_age_and_by_the_retention_of_the_table
 
 def test_the_current_snapshot_a_tagged_one_and_an_unknown_one_are_refused(published: Lake) -> None:
     first, _, current = (row.snapshot_id for row in published.snapshots(NAME))
-    published.tag(NAME, "audit", first)
+    published.snapshots.tag(NAME, "audit", first)
     before = logical_dump(published.registry)
 
     for wanted, reported in ((current, "is the current one"), (first, "kept by the tag audit")):
         with pytest.raises(InvalidValueError, match=reported):
-            published.expire_snapshots(NAME, snapshot_ids=[wanted], dry_run=False)
+            published.snapshots.expire(NAME, snapshot_ids=[wanted], dry_run=False)
     with pytest.raises(SnapshotNotFoundError):
-        published.expire_snapshots(NAME, snapshot_ids=[5], dry_run=False)
+        published.snapshots.expire(NAME, snapshot_ids=[5], dry_run=False)
     with pytest.raises(InvalidValueError):
-        published.expire_snapshots(NAME, older_than=timedelta(days=-1))
+        published.snapshots.expire(NAME, older_than=timedelta(days=-1))
 
     assert logical_dump(published.registry) == before

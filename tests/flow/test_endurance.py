@@ -35,7 +35,7 @@ EVERY_FIVE_SECONDS = "*/5 * * * * *"
 @contextmanager
 def working(lake: Lake) -> Iterator[Service]:
     """Whole, with tasks that run when the test says so."""
-    made = Service(lake.registry, lake.storage, upkeep=Upkeep(context=lambda: lake.context, schedule=dict.fromkeys(Task, OFF)))
+    made = Service(lake.registry, lake.storage, upkeep=Upkeep(context=lambda: lake._context, schedule=dict.fromkeys(Task, OFF)))
     made.start()
     try:
         wait_until(lambda: made.astha.is_active)
@@ -88,7 +88,7 @@ def test_a_service_that_worked_on_holds_no_more_than_before(url: str, tmp_path: 
     held: list[Held] = []
     with connect(url, warehouse=str(tmp_path / "warehouse"), service="off") as lake, working(lake) as service:
         make_table(lake.registry)
-        lake.configure(str(ORDERS), retention=NO_SNAPSHOT_STAYS)
+        lake.tables.configure(str(ORDERS), retention=NO_SNAPSHOT_STAYS)
         for number in range(2 * ROUNDS):
             work(lake, service, number)
             if number % ROUNDS == ROUNDS - 1:
@@ -123,7 +123,7 @@ def test_a_service_that_runs_for_long_stays_as_it_is(url: str, kind: str, tmp_pa
     tasks = {f"LAKEBED_SCHEDULE_{task.upper()}": EVERY_FIVE_SECONDS for task in Task}
     with connect(url, warehouse=str(tmp_path / "warehouse"), service="off") as lake:
         make_table(lake.registry)
-        lake.configure(str(ORDERS), retention=NO_SNAPSHOT_STAYS)
+        lake.tables.configure(str(ORDERS), retention=NO_SNAPSHOT_STAYS)
         with serving(url, tmp_path / "warehouse", tmp_path / "log", **tasks) as served:
             samples = list(soak(lake, served, path))
             failed = {task: seen["failures"] for task, seen in served.status()["tasks"].items() if seen["failures"]}

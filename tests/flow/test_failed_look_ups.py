@@ -227,7 +227,7 @@ def test_files_that_wait_for_a_standby_are_kept(primary: Primary, line: Breaking
 
         assert require_operation(near, error.op_id).state == "registered"
         assert len(list(tmp_path.rglob("*.parquet"))) == 2
-        assert far.recover() == []
+        assert far.files.recover() == []
         assert far.check().clean
 
 

@@ -135,7 +135,7 @@ def test_a_write_that_finds_the_disk_full_leaves_no_file_once_it_is_recovered(ro
         room.lift()
         clock.advance(seconds=LEASE_S)  # there may have been no room to take it back at once
 
-        lake.recover()
+        lake.files.recover()
 
         assert logical_dump(room.registry, without=AUDIT) == before
         assert files_of(lake) == []

@@ -49,7 +49,7 @@ def write(lake: Lake, _: str) -> None:
 
 
 def register(lake: Lake, path: str) -> None:
-    lake.register_files(NAME, [path])
+    lake.files.register(NAME, [path])
 
 
 @pytest.mark.parametrize("write", [write, register])
@@ -73,7 +73,7 @@ def test_an_adoption_is_held_back_batch_by_batch_and_says_so_in_its_run(held: La
     path = put_file(held)
 
     with pytest.raises(BackPressureError):
-        held.adopt(str(Path(path).parent), NAME)
+        held.tables.adopt(NAME, str(Path(path).parent))
 
     assert count(held.registry, "partitions") == 2
     (run,) = list_runs(held.registry)

@@ -90,7 +90,7 @@ def unpack(kind: str, empty_url: str) -> OldLake:
 
 def read_rows(lake: lakebed.Lake, name: str) -> list[dict[str, Any]]:
     """Of the files that the registry names."""
-    paths = lake.plan(name).paths
+    paths = lake.files.plan(name).paths
     return [row for path in paths for row in (read_lines(path) if path.endswith(".json") else pq.ParquetFile(path).read().to_pylist())]
 
 
@@ -129,7 +129,7 @@ def test_a_lake_of_an_earlier_version_opens_and_a_deep_check_finds_nothing(old_l
 
 def test_its_tables_hold_the_rows_they_held(old_lake: OldLake) -> None:
     with old_lake.open() as lake:
-        rows = {f"{table.database}.{table.name}": table.row_count for table in lake.list_tables()}
+        rows = {f"{table.database}.{table.name}": table.row_count for table in lake.tables.list()}
         orders, events = read_rows(lake, "shop.orders"), read_rows(lake, "shop.events")
 
         assert rows == old_lake.expected["rows"]
@@ -143,9 +143,9 @@ def test_its_tables_hold_the_rows_they_held(old_lake: OldLake) -> None:
 def test_its_partitions_its_view_set_its_tag_and_its_retired_files_are_known(old_lake: OldLake) -> None:
     with old_lake.open() as lake:
         (hourly,) = lake.list_view_sets()
-        files = lake.list_files(retired=True)
+        files = lake.files.list(retired=True)
 
-        assert {file.partition_path for file in lake.list_files("shop.orders")} == {"country=DE", "country=FR", "country=IT"}
+        assert {file.partition_path for file in lake.files.list("shop.orders")} == {"country=DE", "country=FR", "country=IT"}
         assert json.loads(hourly.definition)["over"] == "shop.events"
         assert hourly.staged_schema_hash not in (None, hourly.schema_hash)
         assert [one.tags for one in lake.snapshots("shop.orders")] == ["first", ""]
@@ -194,4 +194,4 @@ def test_spark_reads_it_and_builds_the_definition_that_was_staged(old_lake: OldL
         assert lake.read("shop.events", where="note = 'note 11'").count() == 1
         assert (before, after) == ([len(EVENTS)], [len(EVENTS) - 2])  # now without small amounts
         assert lake.check(deep=True).clean
-        lake.context.lease.close()
+        lake._context.lease.close()

@@ -58,7 +58,7 @@ def read(lake: Lake, done: Done) -> None:
     name = f"reader/{os.getpid()}"
     hold_for_reading(lake.registry, name, [lake.table(str(ORDERS)).table_id], owner=name, ttl_us=LEASE_US)
     cache = FooterCache()
-    for path in lake.plan(str(ORDERS)).paths:
+    for path in lake.files.plan(str(ORDERS)).paths:
         try:
             with pq.ParquetFile(path, metadata=load_partition_metadata(lake.registry, path, cache=cache)) as file:
                 assert file.read().num_rows == file.metadata.num_rows

@@ -52,7 +52,7 @@ def test_the_lease_of_a_write_without_spark_is_renewed_while_its_block_runs(lake
         write_file(writing)
         wait_for_a_renewal(lake, writing.operation.op_id)
         wait_for_a_renewal(lake, writing.operation.op_id)
-        assert lake.recover() == []
+        assert lake.files.recover() == []
         writing.publish()
 
     assert lake.check().clean
@@ -102,7 +102,7 @@ def test_a_writer_that_was_recovered_gets_a_conflict(timed_lake: Lake, clock: Fi
     with timed_lake.writing(str(ORDERS)) as writing:
         write_file(writing)
         clock.advance(seconds=LEASE_S + 1)
-        assert timed_lake.recover() == [writing.operation.op_id]
+        assert timed_lake.files.recover() == [writing.operation.op_id]
         with pytest.raises(OperationConflictError, match="is rolled_back, not writing"):
             writing.publish()
 
@@ -117,7 +117,7 @@ def test_a_writer_whose_directory_was_taken_away_gets_a_conflict(timed_lake: Lak
         with timed_lake.writing(str(ORDERS)) as writing:
             write_file(writing)
             clock.advance(seconds=LEASE_S + 1)
-            timed_lake.recover()
+            timed_lake.files.recover()
             pq.write_table(arrow_rows(2), writing.new_path())
 
     with pytest.raises(OperationConflictError) as caught:

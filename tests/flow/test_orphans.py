@@ -50,7 +50,7 @@ def test_a_healthy_lake_has_no_orphan_however_old_its_files(lake: Lake) -> None:
     write_partition(lake, 2)
     commit(lake)
     age(lake)
-    assert lake.sweep_orphans(older_than=OLD).orphans == []
+    assert lake.files.sweep_orphans(older_than=OLD).orphans == []
 
 
 def test_old_litter_is_found_queued_and_deleted_and_young_litter_is_not(lake: Lake) -> None:
@@ -61,13 +61,13 @@ def test_old_litter_is_found_queued_and_deleted_and_young_litter_is_not(lake: La
     torn = litter(lake, "shop/orders-1/metadata/old-m0.avro")
     age(lake, old, torn)
 
-    preview = lake.sweep_orphans(older_than=OLD)
+    preview = lake.files.sweep_orphans(older_than=OLD)
     assert {orphan.path for orphan in preview.orphans} == {str(old), str(torn)}
     assert preview.size_bytes == 16
     assert not lake.check().clean
 
-    lake.sweep_orphans(older_than=OLD, dry_run=False)
-    assert lake.sweep_orphans(older_than=OLD).orphans == []
+    lake.files.sweep_orphans(older_than=OLD, dry_run=False)
+    assert lake.files.sweep_orphans(older_than=OLD).orphans == []
     assert lake.delete_expired_temporary_files().deleted == 0  # the grace
     lake.registry.transact(lambda tx: tx.run("UPDATE temporary_files SET expiration = 1"), tables=[])
     assert lake.delete_expired_temporary_files().deleted == 2
@@ -82,10 +82,10 @@ def test_files_of_an_open_operation_are_no_orphans(lake: Lake) -> None:
         path = writing_path(writing.new_path())
         pq.write_table(arrow_rows(1), path)
         age(lake, Path(path))
-        assert lake.sweep_orphans(older_than=OLD).orphans == []
+        assert lake.files.sweep_orphans(older_than=OLD).orphans == []
         writing.publish()
     age(lake)
-    assert lake.sweep_orphans(older_than=OLD).orphans == []
+    assert lake.files.sweep_orphans(older_than=OLD).orphans == []
 
 
 def test_files_on_their_way_out_are_no_orphans(lake: Lake) -> None:
@@ -94,7 +94,7 @@ def test_files_on_their_way_out_are_no_orphans(lake: Lake) -> None:
     (partition,) = lake.list_partitions(str(ORDERS))
     lake.retire_partition_by_metadata(str(ORDERS), insert_begin=partition.begin_insert_time, insert_end=partition.end_insert_time)
     age(lake)
-    assert lake.sweep_orphans(older_than=OLD).orphans == []
+    assert lake.files.sweep_orphans(older_than=OLD).orphans == []
 
 
 def test_metadata_of_a_table_whose_pointer_is_lost_is_never_given_up(lake: Lake) -> None:
@@ -108,7 +108,7 @@ def test_metadata_of_a_table_whose_pointer_is_lost_is_never_given_up(lake: Lake)
     Path(pointer.location.removeprefix("file://")).write_bytes(b"torn")
     catalog.close()
     age(lake)
-    assert lake.sweep_orphans(older_than=OLD).orphans == []
+    assert lake.files.sweep_orphans(older_than=OLD).orphans == []
 
 
 def test_a_file_that_is_queued_cannot_be_registered_any_more(lake: Lake) -> None:
@@ -116,9 +116,9 @@ def test_a_file_that_is_queued_cannot_be_registered_any_more(lake: Lake) -> None
     path = Path(lake.storage.paths.root) / "incoming.parquet"
     pq.write_table(arrow_rows(1), path)
     age(lake, path)
-    lake.sweep_orphans(older_than=OLD, dry_run=False)
+    lake.files.sweep_orphans(older_than=OLD, dry_run=False)
     with pytest.raises(FileConflictError, match="sweep"):
-        lake.register_files(str(ORDERS), [str(path)])
+        lake.files.register(str(ORDERS), [str(path)])
 
 
 def test_a_file_registered_before_its_deletion_is_kept(lake: Lake) -> None:
@@ -126,13 +126,13 @@ def test_a_file_registered_before_its_deletion_is_kept(lake: Lake) -> None:
     path = Path(lake.storage.paths.root) / "incoming.parquet"
     pq.write_table(arrow_rows(1), path)
     age(lake, path)
-    found = lake.sweep_orphans(older_than=OLD).orphans
-    lake.register_files(str(ORDERS), [str(path)])
+    found = lake.files.sweep_orphans(older_than=OLD).orphans
+    lake.files.register(str(ORDERS), [str(path)])
     assert [orphan.path for orphan in found] == [str(path)]
-    assert lake.sweep_orphans(older_than=OLD, dry_run=False).orphans == []
+    assert lake.files.sweep_orphans(older_than=OLD, dry_run=False).orphans == []
     assert lake.check().clean
 
 
 def test_commits_under_way_are_out_of_reach_of_any_call(lake: Lake) -> None:
     with pytest.raises(InvalidValueError, match="an hour at least"):
-        lake.sweep_orphans(older_than=timedelta(minutes=59))
+        lake.files.sweep_orphans(older_than=timedelta(minutes=59))

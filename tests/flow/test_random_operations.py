@@ -78,7 +78,7 @@ class Walk:
 
     def roll_back(self, lake: Lake) -> None:
         if snapshots := lake.snapshots(NAME):
-            lake.rollback(NAME, self.random.choice(snapshots).snapshot_id)
+            lake.snapshots.rollback(NAME, self.random.choice(snapshots).snapshot_id)
 
     def grow(self, lake: Lake) -> None:
         self.columns += 1
@@ -88,13 +88,13 @@ class Walk:
         snapshots = lake.snapshots(NAME)
         chosen = self.random.choice([None, *(snapshot.snapshot_id for snapshot in snapshots)])
         if chosen is not None:
-            lake.tag(NAME, "kept", chosen)
+            lake.snapshots.tag(NAME, "kept", chosen)
         elif any(snapshot.tags == "kept" for snapshot in snapshots):
-            lake.untag(NAME, "kept")
+            lake.snapshots.untag(NAME, "kept")
 
     def change_policy(self, lake: Lake) -> None:
         policies: list[dict[str, Any]] = [{"trigger": "every_insert"}, {"trigger": "files", "files": 3}, {"trigger": "manual"}]
-        lake.configure(NAME, snapshot=self.random.choice(policies))
+        lake.tables.configure(NAME, snapshot=self.random.choice(policies))
 
     def clean(self, lake: Lake) -> None:
         lake.registry.transact(lambda tx: tx.run("UPDATE temporary_files SET expiration = 1"), tables=[])
@@ -123,7 +123,7 @@ def walk(url: str, place: Path, *, seed: int, count: int) -> None:
         story = Walk(lake, faulty, steps, seed)
         story.take(count)
         faulty.close()
-        lake.configure(NAME, snapshot=None)
+        lake.tables.configure(NAME, snapshot=None)
         write_partition(lake, story.number + 10)
         end_open_operations(lake)
         lake.snapshot(NAME)
@@ -140,7 +140,7 @@ def end_open_operations(lake: Lake) -> None:
 
 
 def assert_equal(lake: Lake, place: Path) -> None:
-    live = {file.file_path: file.row_count for file in lake.list_files(NAME)}
+    live = {file.file_path: file.row_count for file in lake.files.list(NAME)}
     newest = list_snapshots(lake.registry, lake.registry.require_table_id(ORDERS))[-1]
     table = StaticTable.from_metadata(newest.metadata_location)
     planned = {task.file.file_path.removeprefix("file://"): task.file.record_count for task in table.scan().plan_files()}
@@ -148,7 +148,7 @@ def assert_equal(lake: Lake, place: Path) -> None:
     registry_ids = sorted(i for path in live for i in pq.read_table(path, columns=["id"])["id"].to_pylist())
     assert sorted(table.scan(selected_fields=("id",)).to_arrow()["id"].to_pylist()) == registry_ids
     on_disk = {str(path) for path in place.rglob("*.parquet")}
-    assert on_disk == {file.file_path for file in lake.list_files(NAME, retired=True)}
+    assert on_disk == {file.file_path for file in lake.files.list(NAME, retired=True)}
     assert [str(f) for f in lake.check(deep=True).findings if f.severity != "info"] == []
 
 

@@ -102,7 +102,7 @@ class Reader:
 
     def plan(self) -> None:
         hold_for_reading(self.lake.registry, self.name, [self.lake.table(str(ORDERS)).table_id], owner="h/1/reader", ttl_us=READING_US)
-        self.planned = self.lake.plan(str(ORDERS)).paths
+        self.planned = self.lake.files.plan(str(ORDERS)).paths
 
     def load(self) -> None:
         cache = FooterCache()
@@ -188,7 +188,7 @@ def test_a_reader_loads_between_any_two_statements_of_retiring_and_cleaning(lake
 
 def test_before_their_grace_has_passed_planned_partitions_load_without_any_lease(lake: Lake, shelf: Shelf, clock: FixedClock) -> None:
     shelf.fill(4)
-    reader = Reader(lake, "reader/1", planned=lake.plan(str(ORDERS)).paths)
+    reader = Reader(lake, "reader/1", planned=lake.files.plan(str(ORDERS)).paths)
 
     retire_all(lake)
     clock.advance(seconds=GRACE_S - 1)

@@ -145,7 +145,7 @@ def test_an_interrupt_behind_the_commit_keeps_the_files(url: str, registry: Regi
 
     assert len(files_of(lake)) == count(registry, "partitions") == 1
     steps.is_away = steps.armed = False
-    assert lake.recover() == []
+    assert lake.files.recover() == []
     assert lake.check().clean
     lake.close()
 
@@ -174,7 +174,7 @@ def test_a_wait_for_iceberg_goes_on_while_the_registry_is_locked(
     with connect(url, warehouse=str(tmp_path / "warehouse"), timeout_s=0.2, service="off") as lake, ThreadPoolExecutor(1) as pool:
         done = write_partition(lake, 1)
         with registry.write([ORDERS]):
-            waiting = pool.submit(lake.context.commits.wait, done.table_id, done.file_ids, timeout_s=60)
+            waiting = pool.submit(lake._context.commits.wait, done.table_id, done.file_ids, timeout_s=60)
             wait_until(lambda: is_asking_again(caplog))
         wait_until(lambda: count(registry, "tables", "last_group = 1") == 1)
         within(registry, lambda tx: set_committed_group(tx, ORDERS, 1, snapshot_id=77))
@@ -192,7 +192,7 @@ def test_a_wait_that_the_registry_never_answers_says_that_the_rows_are_there(url
             registry.write([ORDERS]),
             pytest.raises(CommitTimeoutError, match=r"rows are registered.*registry_locked.*do not insert again") as caught,
         ):
-            lake.context.commits.wait(done.table_id, done.file_ids, timeout_s=0.3)
+            lake._context.commits.wait(done.table_id, done.file_ids, timeout_s=0.3)
         assert isinstance(caught.value.__cause__, RegistryLockedError)
 
 
@@ -207,7 +207,7 @@ def test_a_wait_for_iceberg_goes_on_while_the_connections_are_cut(
         done = write_partition(lake, 1)
         with ThreadPoolExecutor(1) as pool:
             line.break_now()
-            waiting = pool.submit(lake.context.commits.wait, done.table_id, done.file_ids, timeout_s=60)
+            waiting = pool.submit(lake._context.commits.wait, done.table_id, done.file_ids, timeout_s=60)
             wait_until(lambda: is_asking_again(caplog))
             line.mend()
             with connect(url, warehouse=place, service="auto") as publishing:

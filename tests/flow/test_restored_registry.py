@@ -71,9 +71,9 @@ def test_a_registry_restored_from_an_older_backup_sweeps_nothing_until_somebody_
         before = data_files(lake)
         age(lake)
 
-        preview = lake.sweep_orphans(older_than=OLD)
+        preview = lake.files.sweep_orphans(older_than=OLD)
         with pytest.raises(RegistryBehindError, match="lakebed repair --give-up-newer") as reported:
-            lake.sweep_orphans(older_than=OLD, dry_run=False)
+            lake.files.sweep_orphans(older_than=OLD, dry_run=False)
         expire_queue(lake)
         cleaned = lake.delete_expired_temporary_files()
 
@@ -85,7 +85,7 @@ def test_a_registry_restored_from_an_older_backup_sweeps_nothing_until_somebody_
 def test_the_clean_up_of_a_restored_registry_deletes_only_what_was_doomed_before(databases: Databases, url: str, tmp_path: Path) -> None:
     with lose_a_day(databases, url, str(tmp_path / "warehouse")) as lake:
         (old, _) = lake.list_partitions(str(ORDERS))
-        newer = data_files(lake) - {Path(f.file_path) for f in lake.list_files(str(ORDERS))}
+        newer = data_files(lake) - {Path(f.file_path) for f in lake.files.list(str(ORDERS))}
         lake.retire_partition_by_metadata(str(ORDERS), insert_begin=old.begin_insert_time, insert_end=old.end_insert_time)
         expire_queue(lake)
 
@@ -127,11 +127,11 @@ def test_newer_files_of_a_table_that_the_backup_does_not_know_can_be_given_up_to
 
 def test_newer_files_that_are_wanted_can_be_registered_where_they_lie(databases: Databases, url: str, tmp_path: Path) -> None:
     with lose_a_day(databases, url, str(tmp_path / "warehouse")) as lake:
-        known = {f.file_path for f in lake.list_files(str(ORDERS))}
-        lake.register_files(str(ORDERS), sorted(str(path) for path in data_files(lake) if str(path) not in known))
+        known = {f.file_path for f in lake.files.list(str(ORDERS))}
+        lake.files.register(str(ORDERS), sorted(str(path) for path in data_files(lake) if str(path) not in known))
         age(lake)
 
-        assert lake.sweep_orphans(older_than=OLD, dry_run=False).orphans == []
+        assert lake.files.sweep_orphans(older_than=OLD, dry_run=False).orphans == []
         assert lake.table(str(ORDERS)).row.row_count == 200
         assert lake.check().clean
 
@@ -153,7 +153,7 @@ def test_a_second_registry_in_the_same_warehouse_is_refused_and_can_still_have_i
     with pytest.raises(RegistryRefusedError, match="files of another registry"):
         connect(second, warehouse=str(tmp_path / "shared"))
     with connect(first, warehouse=str(tmp_path / "shared")) as lake:
-        assert lake.sweep_orphans(older_than=OLD, dry_run=False).orphans == []
+        assert lake.files.sweep_orphans(older_than=OLD, dry_run=False).orphans == []
         assert lake.check().clean
     for url in (first, second):
         databases.drop(url)

@@ -48,7 +48,7 @@ def roll_back_while(url: str, tmp_path: Path, snapshot_id: int, act: Callable[[]
     steps = Intent(act=once, at=2)
     other = stepped_lake(url, str(tmp_path / "warehouse"), steps)
     try:
-        other.rollback(NAME, snapshot_id)
+        other.snapshots.rollback(NAME, snapshot_id)
     finally:
         other.close()
     assert "acted" in steps.done
@@ -59,7 +59,7 @@ def prepare(lake: Lake) -> tuple[int, int]:
     write_partition(lake, 1)
     first = lake.snapshot(NAME)
     assert first is not None
-    lake.drop_column(NAME, "amount")
+    lake.columns.drop(NAME, "amount")
     return first, write_partition_without_amount(lake)
 
 
@@ -101,11 +101,11 @@ def test_a_preview_changes_nothing_and_a_second_rollback_needs_no_new_version(la
     first, _ = prepare(lake)
     assert lake.drain(60)
     before = logical_dump(lake.registry, without=MOVING)
-    planned = lake.rollback(NAME, first, dry_run=True)
+    planned = lake.snapshots.rollback(NAME, first, dry_run=True)
     assert logical_dump(lake.registry, without=MOVING) == before
     assert (planned.schema_version, planned.files, planned.dry_run) == (3, 1, True)
 
-    done, again = lake.rollback(NAME, first), lake.rollback(NAME, first)
+    done, again = lake.snapshots.rollback(NAME, first), lake.snapshots.rollback(NAME, first)
 
     assert (done.schema_version, again.schema_version) == (3, 3)
     lake.snapshot(NAME)

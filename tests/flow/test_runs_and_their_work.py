@@ -81,18 +81,18 @@ def requests_of(lake: Lake, name: str) -> Any:
 
 def tag(lake: Lake, name: str) -> Work:
     make_with_snapshots(lake, name)
-    return Work(lambda lake: lake.tag(name, "audit", 1), lambda lake: requests_of(lake, name).tags == {"audit": 1})
+    return Work(lambda lake: lake.snapshots.tag(name, "audit", 1), lambda lake: requests_of(lake, name).tags == {"audit": 1})
 
 
 def untag(lake: Lake, name: str) -> Work:
     tag(lake, name).call(lake)
-    return Work(lambda lake: lake.untag(name, "audit"), lambda lake: not requests_of(lake, name).tags)
+    return Work(lambda lake: lake.snapshots.untag(name, "audit"), lambda lake: not requests_of(lake, name).tags)
 
 
 def expire(lake: Lake, name: str) -> Work:
     make_with_snapshots(lake, name)
     return Work(
-        lambda lake: lake.expire_snapshots(name, snapshot_ids=[1], dry_run=False), lambda lake: requests_of(lake, name).expire == (1,)
+        lambda lake: lake.snapshots.expire(name, snapshot_ids=[1], dry_run=False), lambda lake: requests_of(lake, name).expire == (1,)
     )  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def retire_nothing(lake: Lake, name: str) -> Work:
 
 def retire_expired(lake: Lake, name: str) -> Work:
     make(lake, name)
-    return Work(lambda lake: lake.retire_expired_partitions(timedelta(days=1), name, dry_run=False), is_gone(name))
+    return Work(lambda lake: lake.partitions.retire_expired(name, retention=timedelta(days=1), dry_run=False), is_gone(name))
 
 
 def retire_one(lake: Lake, name: str) -> Work:
@@ -135,7 +135,7 @@ def drop(lake: Lake, name: str) -> Work:
     left = f"SELECT count(*) FROM partitions WHERE id >= {table_id << 40} AND id < {(table_id + 1) << 40}"
     hidden = f"SELECT count(*) FROM tables WHERE id = {table_id} AND dropped_at IS NOT NULL"
     return Work(
-        lambda lake: lake.drop_table(name, dry_run=False),
+        lambda lake: lake.tables.drop(name, dry_run=False),
         lambda lake: (lake.registry.query(left), lake.registry.query(hidden)) == ([(0,)], [(1,)]),
     )
 
@@ -143,25 +143,25 @@ def drop(lake: Lake, name: str) -> Work:
 def drop_empty(lake: Lake, name: str) -> Work:
     table_id = lake.table(make(lake, name, partitions=0)).table_id
     hidden = f"SELECT count(*) FROM tables WHERE id = {table_id} AND dropped_at IS NOT NULL"
-    return Work(lambda lake: lake.drop_table(name, dry_run=False), lambda lake: lake.registry.query(hidden) == [(1,)])
+    return Work(lambda lake: lake.tables.drop(name, dry_run=False), lambda lake: lake.registry.query(hidden) == [(1,)])
 
 
 def alter(lake: Lake, name: str) -> Work:
     make(lake, name, partitions=1)
-    return Work(lambda lake: lake.add_column(name, "note", "string"), lambda lake: lake.table(name).schema.find("note") is not None)
+    return Work(lambda lake: lake.columns.add(name, "note", "string"), lambda lake: lake.table(name).schema.find("note") is not None)
 
 
 def configure(lake: Lake, name: str) -> Work:
     make(lake, name, partitions=0)
-    return Work(lambda lake: lake.configure(name, retire_after="90d"), lambda lake: "90d" in lake.table(name).metadata.properties)
+    return Work(lambda lake: lake.tables.configure(name, retire_after="90d"), lambda lake: "90d" in lake.table(name).metadata.properties)
 
 
 def forget(lake: Lake, name: str) -> Work:
     refused = litter(lake, f"incoming_{name}/in")
-    lake.adopt(str(refused.parent), name, skip_refused=True)
+    lake.tables.adopt(name, str(refused.parent), skip_refused=True)
     return Work(
-        lambda lake: lake.forget_left_out_files([str(refused)], dry_run=False),
-        lambda lake: str(refused) not in {row.file_path for row in lake.list_left_out_files()},
+        lambda lake: lake.files.forget_left_out([str(refused)], dry_run=False),
+        lambda lake: str(refused) not in {row.file_path for row in lake.files.list_left_out()},
     )
 
 
@@ -169,13 +169,13 @@ def sweep(lake: Lake, name: str) -> Work:
     path = str(litter(lake, name))
     queued = "SELECT count(*) FROM temporary_files WHERE file_path = :path"
     return Work(
-        lambda lake: lake.sweep_orphans(older_than=OLD, dry_run=False), lambda lake: lake.registry.query(queued, {"path": path}) == [(1,)]
+        lambda lake: lake.files.sweep_orphans(older_than=OLD, dry_run=False), lambda lake: lake.registry.query(queued, {"path": path}) == [(1,)]
     )  # fmt: skip
 
 
 def compact(lake: Lake, name: str) -> Work:
     make(lake, name, partitions=3)
-    return Work(lambda lake: lake.compact(name), lambda lake: len(lake.list_files(name)) == 1)
+    return Work(lambda lake: lake.compact(name), lambda lake: len(lake.files.list(name)) == 1)
 
 
 def adopt(lake: Lake, name: str) -> Work:
@@ -185,9 +185,9 @@ def adopt(lake: Lake, name: str) -> Work:
         pq.write_table(arrow_rows(number), source / f"{number}.parquet")
 
     def has_all(lake: Lake) -> bool:
-        return any(f"{row.database}.{row.name}" == name for row in lake.list_tables()) and lake.table(name).row.row_count == 150
+        return any(f"{row.database}.{row.name}" == name for row in lake.tables.list()) and lake.table(name).row.row_count == 150
 
-    return Work(lambda lake: lake.adopt(str(source), name, batch_files=2), has_all)
+    return Work(lambda lake: lake.tables.adopt(name, str(source), batch_files=2), has_all)
 
 
 def roll_back(lake: Lake, name: str) -> Work:
@@ -196,7 +196,7 @@ def roll_back(lake: Lake, name: str) -> Work:
         first = lake.snapshot(name)
     assert first is not None
     insert(lake, name, 5)
-    return Work(lambda lake: lake.rollback(name, first), lambda lake: lake.table(name).row.row_count == 50)
+    return Work(lambda lake: lake.snapshots.rollback(name, first), lambda lake: lake.table(name).row.row_count == 50)
 
 
 WORKS = [

@@ -124,7 +124,7 @@ class Writer(threading.Thread):
 
     def _write(self, lake: Lake) -> None:
         lake.create_table(str(self.table), SCHEMA, event_time="ts")
-        lake.configure(str(self.table), retention=NO_SNAPSHOT_STAYS)
+        lake.tables.configure(str(self.table), retention=NO_SNAPSHOT_STAYS)
         number = 0
         while not self.done.is_set():
             number += 1
@@ -139,7 +139,7 @@ class Writer(threading.Thread):
     def _retire_oldest(self, lake: Lake) -> None:
         """The oldest partition, whatever the compactor has made of it meanwhile; what it held is told by its files."""
         oldest = lake.list_partitions(str(self.table), limit=1)[0]
-        held = [row.file_path for row in lake.list_files(str(self.table)) if row.partition_id == oldest.partition_id]
+        held = [row.file_path for row in lake.files.list(str(self.table)) if row.partition_id == oldest.partition_id]
         gone = {i for path in held for i in pq.read_table(path, columns=["id"])["id"].to_pylist()}
         try:
             done = lake.retire_partitions(

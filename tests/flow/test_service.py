@@ -62,7 +62,7 @@ def test_what_is_registered_becomes_a_snapshot_by_itself(lake: Lake) -> None:
 
 
 def test_a_manual_snapshot_returns_the_committed_id_and_a_second_is_no_commit(lake: Lake) -> None:
-    lake.configure(ORDERS_NAME, snapshot={"trigger": "manual"})
+    lake.tables.configure(ORDERS_NAME, snapshot={"trigger": "manual"})
     write_partition(lake, 1)
     assert lake.drain(60)
     assert lake.snapshots(ORDERS_NAME) == []
@@ -102,7 +102,7 @@ def test_rolling_back_is_a_new_commit_with_the_old_rows(lake: Lake) -> None:
     write_partition(lake, 2)
     second = lake.snapshot(ORDERS_NAME)
 
-    lake.rollback(ORDERS_NAME, first)
+    lake.snapshots.rollback(ORDERS_NAME, first)
     third = lake.snapshot(ORDERS_NAME)
 
     assert ids_in_iceberg(lake) == ids_of(1)
@@ -115,9 +115,9 @@ def test_rolling_back_refuses_what_is_no_kept_snapshot(lake: Lake) -> None:
     write_partition(lake, 1)
     lake.snapshot(ORDERS_NAME)
     with pytest.raises(InvalidValueError, match="journal number"):
-        lake.rollback(ORDERS_NAME, 1)
+        lake.snapshots.rollback(ORDERS_NAME, 1)
     with pytest.raises(SnapshotNotFoundError):
-        lake.rollback(ORDERS_NAME, 1 << 50)
+        lake.snapshots.rollback(ORDERS_NAME, 1 << 50)
 
 
 def test_a_tag_keeps_its_snapshot_for_every_engine(lake: Lake) -> None:
@@ -127,14 +127,14 @@ def test_a_tag_keeps_its_snapshot_for_every_engine(lake: Lake) -> None:
     lake.snapshot(ORDERS_NAME)
 
     assert first is not None
-    lake.tag(ORDERS_NAME, "audit", first)
+    lake.snapshots.tag(ORDERS_NAME, "audit", first)
     assert lake.drain(60)
 
     assert [row.tags for row in lake.snapshots(ORDERS_NAME)] == ["audit", ""]
     location = pointer_of(lake)
     assert StaticTable.from_metadata(location).refs()["audit"].snapshot_id == first
 
-    lake.untag(ORDERS_NAME, "audit")
+    lake.snapshots.untag(ORDERS_NAME, "audit")
     assert lake.drain(60)
     assert "audit" not in StaticTable.from_metadata(pointer_of(lake)).refs()
 

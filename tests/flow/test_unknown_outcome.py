@@ -174,7 +174,7 @@ def test_an_outcome_that_cannot_be_looked_up_is_called_unknown_and_nothing_is_cl
         assert len(list(tmp_path.rglob("*.parquet"))) == 1
         line.mend()
         assert require_operation(registry, caught.value.op_id).state == "registered"
-        assert far.recover() == []
+        assert far.files.recover() == []
         assert far.check().clean
 
 

@@ -35,7 +35,7 @@ def commit(lake: Lake) -> None:
 def filled(lake: Lake) -> str:
     make_table(lake.registry)
     write_partition(lake, 1)
-    return lake.list_files(str(ORDERS))[0].file_path
+    return lake.files.list(str(ORDERS))[0].file_path
 
 
 def retire(lake: Lake, *, grace_s: float = 60.0) -> None:
@@ -58,7 +58,7 @@ def test_the_whole_life_of_a_file_is_told_in_order(timed_lake: Lake, clock: Fixe
     clock.advance(seconds=1)
     commit(lake)
 
-    found = lake.why(path)
+    found = lake.files.why(path)
 
     assert (found.table, found.state) == (str(ORDERS), "retired")
     reported = set(story(found))
@@ -70,7 +70,7 @@ def test_the_whole_life_of_a_file_is_told_in_order(timed_lake: Lake, clock: Fixe
 def test_every_spelling_of_the_path_tells_the_same(lake: Lake) -> None:
     path = filled(lake)
 
-    reported = [lake.why(spelled) for spelled in (path, f"file://{path}", path.replace("/shop/", "//shop/./"))]
+    reported = [lake.files.why(spelled) for spelled in (path, f"file://{path}", path.replace("/shop/", "//shop/./"))]
 
     assert [found.events for found in reported] == [reported[0].events] * 3
     assert (reported[0].state, reported[0].because) == ("live", "readers see it")
@@ -80,11 +80,11 @@ def test_a_retired_file_says_what_keeps_it(timed_lake: Lake, clock: FixedClock) 
     lake, path = timed_lake, filled(timed_lake)
     hold_for_reading(lake.registry, "reader/7", [lake.table(str(ORDERS)).table_id], owner="host/1/slow", ttl_us=HOUR_US)
     retire(lake)
-    both = lake.why(path).because
+    both = lake.files.why(path).because
     clock.advance(seconds=61)
-    lease = lake.why(path).because
+    lease = lake.files.why(path).because
     end_reading(lake.registry, "reader/7")
-    nothing = lake.why(path).because
+    nothing = lake.files.why(path).because
 
     assert ("grace lasts until" in both, "reader/7" in both) == (True, True)
     assert ("grace" in lease, "host/1/slow" in lease) == (False, True)
@@ -99,7 +99,7 @@ def test_a_kept_snapshot_is_named_as_the_reason(timed_lake: Lake, clock: FixedCl
     commit(lake)
     clock.advance(seconds=61)
 
-    assert "1 kept snapshot(s) hold it" in lake.why(path).because
+    assert "1 kept snapshot(s) hold it" in lake.files.why(path).because
 
 
 def test_a_file_that_was_deleted_is_remembered_by_the_journal(timed_lake: Lake, clock: FixedClock) -> None:
@@ -108,7 +108,7 @@ def test_a_file_that_was_deleted_is_remembered_by_the_journal(timed_lake: Lake, 
     clock.advance(seconds=61)
     assert lake.delete_expired_temporary_files().deleted == 1
 
-    found = lake.why(path)
+    found = lake.files.why(path)
 
     assert (found.state, story(found)[-1]) == ("deleted", "not there")
     assert {"intent", "registered", "retired", "deleted"} <= set(story(found))
@@ -119,7 +119,7 @@ def test_rows_tell_what_a_purged_journal_cannot(lake: Lake) -> None:
     retire(lake)
     forget_journal(lake.registry, lake.registry.require_table_id(ORDERS))
 
-    assert {"intent", "registered", "retired", "queued"} <= set(story(lake.why(path)))
+    assert {"intent", "registered", "retired", "queued"} <= set(story(lake.files.why(path)))
 
 
 def test_files_of_nobody_and_of_an_open_writer_are_told_apart(lake: Lake) -> None:
@@ -127,13 +127,13 @@ def test_files_of_nobody_and_of_an_open_writer_are_told_apart(lake: Lake) -> Non
     with lake.writing(str(ORDERS)) as writing:
         path = writing_path(writing.new_path())
         pq.write_table(arrow_rows(1), path)
-        assert lake.why(path).state == "writing"
+        assert lake.files.why(path).state == "writing"
         writing.publish()
     litter = Path(lake.storage.paths.root) / "litter.parquet"
     litter.write_bytes(b"x")
 
-    assert lake.why(str(litter)).state == "orphan"
-    assert lake.why(str(litter.with_name("never.parquet"))).state == "unknown"
+    assert lake.files.why(str(litter)).state == "orphan"
+    assert lake.files.why(str(litter.with_name("never.parquet"))).state == "unknown"
     litter.unlink()
 
 
@@ -141,6 +141,6 @@ def test_a_lost_live_file_says_so_and_a_path_outside_is_refused(lake: Lake) -> N
     path = filled(lake)
     Path(path).unlink()
 
-    assert "lakebed check" in lake.why(path).because
+    assert "lakebed check" in lake.files.why(path).because
     with pytest.raises(PathRefusedError):
-        lake.why("/etc/passwd")
+        lake.files.why("/etc/passwd")

@@ -47,7 +47,7 @@ def test_a_table_is_created_from_ddl_text_or_a_struct_type_without_starting_spar
     by_struct = lake.create_table("shop.b", struct)
 
     assert by_text.schema == by_struct.schema
-    assert "context" not in lake.__dict__
+    assert "_context" not in lake.__dict__
     assert lake.check().clean
 
 
@@ -55,7 +55,7 @@ def test_a_table_is_created_from_ddl_text_or_a_struct_type_without_starting_spar
 def test_what_is_no_schema_is_named(lake: Lake, given: object) -> None:
     with pytest.raises(InvalidValueError, match="is no schema: give DDL text"):
         lake.create_table(NAME, given)
-    assert lake.list_tables() == []
+    assert lake.tables.list() == []
 
 
 @pytest.mark.parametrize("given", [pa.schema([("id", pa.int64()), ("ID", pa.int64())]), "id INT, Id INT"])
@@ -69,10 +69,10 @@ COLUMNS: dict[str, Callable[[Lake], object]] = {
     "partition_by": lambda lake: lake.create_table("shop.x", SCHEMA, partition_by=["bucket(4, amont)"]),
     "sort_by": lambda lake: lake.create_table("shop.x", SCHEMA, sort_by=["amont"]),
     "index": lambda lake: lake.create_table("shop.x", SCHEMA, index=["amont"]),
-    "rename": lambda lake: lake.rename_column(NAME, "amont", "price"),
-    "drop": lambda lake: lake.drop_column(NAME, "amont"),
-    "widen": lambda lake: lake.widen_column(NAME, "amont", "double"),
-    "optional": lambda lake: lake.make_column_optional(NAME, "amont"),
+    "rename": lambda lake: lake.columns.rename(NAME, "amont", "price"),
+    "drop": lambda lake: lake.columns.drop(NAME, "amont"),
+    "widen": lambda lake: lake.columns.widen(NAME, "amont", "double"),
+    "optional": lambda lake: lake.columns.make_optional(NAME, "amont"),
 }
 
 
@@ -86,15 +86,15 @@ def test_a_misspelled_column_gets_a_suggestion(lake: Lake, name: str) -> None:
 def test_a_misspelled_nested_column_gets_its_path(lake: Lake) -> None:
     lake.create_table(NAME, "id INT, address STRUCT<street STRING, zip STRING>")
     with pytest.raises(SchemaRefusedError, match=r"did you mean address\.street"):
-        lake.drop_column(NAME, "address.stret")
+        lake.columns.drop(NAME, "address.stret")
 
 
 def test_a_misspelled_type_gets_a_suggestion(lake: Lake) -> None:
     make_table(lake.registry)
     with pytest.raises(SchemaRefusedError, match="did you mean long"):
-        lake.add_column(NAME, "n", "BIGINT")
+        lake.columns.add(NAME, "n", "BIGINT")
     with pytest.raises(SchemaRefusedError, match="did you mean timestamp"):
-        lake.add_column(NAME, "n", "timestmp")
+        lake.columns.add(NAME, "n", "timestmp")
 
 
 # -- slices ------------------------------------------------------------------------------------
@@ -173,15 +173,15 @@ def test_a_read_only_mount_is_named_and_leaves_no_open_operation(lake: Lake, url
 def test_ages_may_be_text_and_bare_numbers_are_refused(lake: Lake) -> None:
     make_table(lake.registry)
     write_partition(lake, 1)
-    assert lake.retire_expired_partitions("1d").non_empty == lake.retire_expired_partitions(timedelta(days=1)).non_empty
-    assert lake.expire_snapshots(NAME, older_than="7d").snapshots == []
-    assert lake.sweep_orphans(older_than="2h").orphans == lake.sweep_orphans().orphans
+    assert lake.partitions.retire_expired(retention="1d").non_empty == lake.partitions.retire_expired(retention=timedelta(days=1)).non_empty
+    assert lake.snapshots.expire(NAME, older_than="7d").snapshots == []
+    assert lake.files.sweep_orphans(older_than="2h").orphans == lake.files.sweep_orphans().orphans
     wrong: list[Any] = [30, "a month", 1.5, "-1d"]
     for given in wrong:
         for call in (
-            lake.retire_expired_partitions,
-            lambda age: lake.expire_snapshots(NAME, older_than=age),
-            lambda age: lake.sweep_orphans(older_than=age),
+            lambda age: lake.partitions.retire_expired(retention=age),
+            lambda age: lake.snapshots.expire(NAME, older_than=age),
+            lambda age: lake.files.sweep_orphans(older_than=age),
         ):
             with pytest.raises(InvalidValueError, match=r"30d|write it as"):
                 call(given)

@@ -187,7 +187,7 @@ def test_every_table_has_its_own_iceberg_table(ice: IceLake) -> None:
 def test_a_snapshot_can_be_asked_for_by_table_and_files(ice: IceLake) -> None:
     ice.create()
     ice.write(1)
-    (pending,) = ice.lake.list_files(str(ORDERS))
+    (pending,) = ice.lake.files.list(str(ORDERS))
 
     made = create_iceberg_snapshot(ice.committer, "shop", "orders", [pending.file_path])
 

@@ -84,7 +84,7 @@ def listed(lake: Lake) -> set[str]:
 def clean_out(lake: Lake) -> None:
     """All that `check` and `repair` advise: sweep, and delete what was queued."""
     age(lake)
-    lake.sweep_orphans(older_than=OLD, dry_run=False)
+    lake.files.sweep_orphans(older_than=OLD, dry_run=False)
     lake.repair(dry_run=False, orphans_older_than=timedelta(hours=2))
     lake.registry.transact(lambda tx: tx.run("UPDATE temporary_files SET expiration = 1"), tables=[])
     lake.delete_expired_temporary_files()
@@ -129,7 +129,7 @@ def test_a_foreign_snapshot_that_was_set_aside_keeps_its_files(ice: IceLake, str
     ice.committer.discard_foreign(table.table_id)
     age(ice.lake)
 
-    found = ice.lake.sweep_orphans(older_than=OLD)
+    found = ice.lake.files.sweep_orphans(older_than=OLD)
     ice.committer.sweep(table.table_id, older_than_us=0)
 
     assert (list(found.orphans), found.skipped) == ([], ())
@@ -152,7 +152,7 @@ def test_the_sweep_skips_a_table_with_a_foreign_commit_and_says_so(ice: IceLake,
         path.write_bytes(b"litter")
     age(ice.lake)
 
-    found = ice.lake.sweep_orphans(older_than=OLD)
+    found = ice.lake.files.sweep_orphans(older_than=OLD)
 
     assert {orphan.path for orphan in found.orphans} == {str(path) for path in litter[2:]}
     assert [skipped.table for skipped in found.skipped] == ["shop.orders"]
@@ -190,7 +190,7 @@ def test_names_with_percent_signs_are_taken_as_they_are(ice: IceLake, stranger: 
     later.committer.adopt_foreign(ice.table_id())
     later.seal()
     later.advance()
-    assert path in {row.file_path for row in ice.lake.list_files("shop.orders")}
+    assert path in {row.file_path for row in ice.lake.files.list("shop.orders")}
     ice.require_true()
 
 

@@ -171,7 +171,7 @@ def test_files_that_a_branch_of_another_program_reaches_outlive_retirement_and_c
     ice.advance()
 
     ice.lake.delete_expired_temporary_files()
-    ice.lake.sweep_orphans(dry_run=False)
+    ice.lake.files.sweep_orphans(dry_run=False)
     ice.lake.delete_expired_temporary_files()
 
     assert first not in {s.snapshot_id for s in ice.base().metadata.snapshots}
@@ -185,8 +185,8 @@ def test_a_registered_file_that_only_a_ref_of_another_program_reaches_is_not_del
     ice.create()
     ice.insert(1)
     head = _branch(stranger.load_table(NAME), "theirs", 50)
-    (path,) = (p for p in _files_of(ice, head) if not any(row.file_path == str(p) for row in ice.lake.list_files(NAME)))
-    adopted = ice.lake.register_files(NAME, [str(path)], adopt=True)
+    (path,) = (p for p in _files_of(ice, head) if not any(row.file_path == str(p) for row in ice.lake.files.list(NAME)))
+    adopted = ice.lake.files.register(NAME, [str(path)], adopt=True)
     ice.seal()
     ice.advance()
     ice.retire(adopted.partition_id)
@@ -208,7 +208,7 @@ def test_a_branch_that_its_program_dropped_expires_and_its_files_go(ice: IceLake
     theirs = stranger.load_table(NAME)
     head = _branch(theirs, "theirs", 50)
     ice.insert(2)
-    (path,) = (p for p in _files_of(ice, head) if not any(row.file_path == str(p) for row in ice.lake.list_files(NAME)))
+    (path,) = (p for p in _files_of(ice, head) if not any(row.file_path == str(p) for row in ice.lake.files.list(NAME)))
     with theirs.refresh().manage_snapshots() as manage:
         manage.remove_branch("theirs")
     ice.insert(3)
@@ -252,7 +252,7 @@ def test_a_snapshot_of_another_program_is_not_read_as_one_of_ours(ice: IceLake, 
     ice.insert(2)
 
     with pytest.raises(InvalidValueError, match="another program"):
-        ice.lake.rollback(NAME, head)
+        ice.lake.snapshots.rollback(NAME, head)
 
 
 def test_retention_counts_snapshots_of_other_programs_for_nothing() -> None:

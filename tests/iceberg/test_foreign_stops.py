@@ -205,7 +205,7 @@ def test_after_a_repair_the_lake_is_clean_and_the_tag_can_go_with_all_it_kept(
     foreign = theirs.metadata.current_snapshot_id
     assert foreign is not None
     (path,) = {Path(from_uri(task.file.file_path)) for task in theirs.scan().plan_files()} - {
-        Path(row.file_path) for row in ice.lake.list_files(NAME)
+        Path(row.file_path) for row in ice.lake.files.list(NAME)
     }
 
     result = ice.lake.repair(NAME, how=how, dry_run=False)  # type: ignore[arg-type]
@@ -219,16 +219,16 @@ def test_after_a_repair_the_lake_is_clean_and_the_tag_can_go_with_all_it_kept(
     assert {row.snapshot_id for row in ice.lake.snapshots(NAME)} >= {kept, foreign}
     assert next(row.tags for row in ice.lake.snapshots(NAME) if row.snapshot_id == foreign) == tag
     with pytest.raises(InvalidValueError, match=tag):
-        ice.lake.expire_snapshots(NAME, snapshot_ids=[foreign])
-    ice.lake.untag(NAME, tag)
+        ice.lake.snapshots.expire(NAME, snapshot_ids=[foreign])
+    ice.lake.snapshots.untag(NAME, tag)
     ice.advance()
     assert tag not in ice.base().metadata.refs
-    ice.lake.expire_snapshots(NAME, snapshot_ids=[foreign], dry_run=False)
+    ice.lake.snapshots.expire(NAME, snapshot_ids=[foreign], dry_run=False)
     ice.advance()
     assert foreign not in {row.snapshot_id for row in list_snapshots(ice.lake.registry, ice.table_id())}
     assert kept in {row.snapshot_id for row in list_snapshots(ice.lake.registry, ice.table_id())}
     assert (str(path) in list_queued(ice.lake.registry, ice.table_id())) is (how == "discard_foreign")
-    ice.lake.sweep_orphans(dry_run=False)
+    ice.lake.files.sweep_orphans(dry_run=False)
     assert ice.static().scan().to_arrow().num_rows == (2 if how == "adopt_foreign" else 1) * ROWS
     assert ice.lake.check().clean
 
@@ -262,14 +262,14 @@ def test_a_table_of_an_earlier_version_goes_on_and_its_unknown_refs_stay(ice: Ic
     ice.create()
     first = ice.insert(1).snapshot_id
     assert first is not None
-    ice.lake.tag(NAME, "ours", first)
+    ice.lake.snapshots.tag(NAME, "ours", first)
     ice.advance()
     with stranger.load_table(NAME).manage_snapshots() as manage:
         manage.create_tag(first, "theirs")
     _edit_properties_away(ice)
 
     ice.insert(2)
-    ice.lake.untag(NAME, "ours")
+    ice.lake.snapshots.untag(NAME, "ours")
     ice.advance()
 
     assert {name: ref.snapshot_id for name, ref in ice.base().metadata.refs.items() if name != "main"} == {"theirs": first}

@@ -23,7 +23,7 @@ def _register_in_place(ice: IceLake, number: int) -> None:
     """A file of another program, in a directory that no operation made."""
     path = writing_path(f"{ice.lake.storage.paths.root}/incoming/{number}.parquet")
     pq.write_table(shop_rows(SHOP, number), path)
-    ice.lake.register_files(NAME, [path])
+    ice.lake.files.register(NAME, [path])
 
 
 def _count_kinds(ice: IceLake) -> int:
@@ -93,7 +93,7 @@ def test_a_rollback_to_as_many_rows_is_an_overwrite(ice: IceLake) -> None:
     ice.write(50, replacing=frozenset({first}))
     ice.advance()
 
-    ice.lake.rollback(NAME, before)
+    ice.lake.snapshots.rollback(NAME, before)
 
     assert ice.advance().operation == "overwrite"
     assert ice.lake.check().clean

@@ -63,7 +63,7 @@ def _plain_planner(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _truth(ice: IceLake, country: str) -> Answer:
     """From the live files themselves, by their physical names."""
-    tables = [pq.read_table(f.file_path).select(["id", "amount", "country"]) for f in ice.lake.list_files(str(ORDERS))]
+    tables = [pq.read_table(f.file_path).select(["id", "amount", "country"]) for f in ice.lake.files.list(str(ORDERS))]
     return _ask_arrow(pa.concat_tables(tables, promote_options="permissive"), country, "country")
 
 

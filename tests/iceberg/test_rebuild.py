@@ -117,7 +117,7 @@ def test_a_registry_older_than_iceberg_is_told_and_nothing_is_changed(ice: IceLa
 
 def test_manifests_that_differ_from_the_registry_are_made_equal_by_a_refresh(ice: IceLake, another_ice: Callable[[], IceLake]) -> None:
     _fill(ice)
-    path = ice.lake.list_files(str(ORDERS))[0].file_path
+    path = ice.lake.files.list(str(ORDERS))[0].file_path
 
     def unseal(tx: Transaction) -> None:
         tx.run("UPDATE table_files SET added_group = NULL WHERE file_path = :path", {"path": path})

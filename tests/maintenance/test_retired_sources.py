@@ -56,13 +56,13 @@ def build_day(lake: Lake, day: int, source_sum: str) -> None:
 
 def outcomes(lake: Lake, *, regenerate: bool = False) -> tuple[list[str], list[str]]:
     """What is left alone and what would be built, in the order of time."""
-    plan = plan_materialize(lake.context, str(DAILY), regenerate=regenerate)
+    plan = plan_materialize(lake._context, str(DAILY), regenerate=regenerate)
     return [one.outcome for one in plan.fresh], [str(one.state) for one in plan.stale]
 
 
 def expire(lake: Lake, clock: FixedClock, table: TableName, *, before_hour: int) -> int:
     retention = timedelta(microseconds=clock.micros - BASE - before_hour * HOUR)
-    return lake.retire_expired_partitions(retention, str(table), dry_run=False).partitions
+    return lake.partitions.retire_expired(str(table), retention=retention, dry_run=False).partitions
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def lead(lake: Lake) -> Lease:
 
 def runner_of(lake: Lake, lease: Lease | None, *, crons: dict[Task, str] | None = None, **options: Any) -> Runner:
     schedule = make_schedule({**dict.fromkeys(Task, OFF), **(crons or {})}, lake_id="lake")
-    place = Workplace(registry=lake.registry, storage=lake.storage, context=lambda: lake.context, actor="test")
+    place = Workplace(registry=lake.registry, storage=lake.storage, context=lambda: lake._context, actor="test")
     return Runner(place, schedule, lease=lambda: lease, **options)
 
 
@@ -237,7 +237,7 @@ def test_retention_is_per_table_and_one_bad_table_leaves_the_others_alone(timed_
         make_table(timed_lake.registry, name)
     write_partition(timed_lake, 1)
     good, bad = order
-    timed_lake.configure(str(good), retire_after="30d")
+    timed_lake.tables.configure(str(good), retire_after="30d")
     timed_lake.registry.transact(lambda tx: set_properties(tx, bad, {"retire_after": "soon"}), tables=[bad])
     clock.advance(seconds=365 * 24 * 3600)
     runner = runner_of(timed_lake, lead(timed_lake), crons={Task.RETIRE_EXPIRED: "0 * * * *"})
@@ -258,21 +258,21 @@ def test_a_retention_that_makes_no_sense_is_refused_when_it_is_set(timed_lake: L
     wrong: tuple[Any, ...] = ("soon", "-1d", 0, True, 1.5)
     for given in wrong:
         with pytest.raises(InvalidValueError, match="retire_after"):
-            timed_lake.configure(str(ORDERS), retire_after=given)
+            timed_lake.tables.configure(str(ORDERS), retire_after=given)
 
 
 def test_upkeep_end_to_end_in_the_order_of_dependence(timed_lake: Lake, clock: FixedClock) -> None:
     """Partitions go before their files, and file rows with their footers only when the storage has let go."""
     make_table(timed_lake.registry)
     write_partition(timed_lake, 1, files=3)
-    timed_lake.configure(str(ORDERS), retire_after="7d")
+    timed_lake.tables.configure(str(ORDERS), retire_after="7d")
     clock.advance(seconds=100 * 24 * 3600)
     crons = {Task.RETIRE_EXPIRED: "0 1 * * *", Task.CLEAN: "40 * * * *", Task.CHECK: "0 2 * * *"}
     runner = runner_of(timed_lake, lead(timed_lake), crons=crons)
     states = []
     for _ in range(3):
         runner.run_due()
-        states.append((timed_lake.table(str(ORDERS)).row.file_count, len(timed_lake.list_files(str(ORDERS))), _queued(timed_lake)))
+        states.append((timed_lake.table(str(ORDERS)).row.file_count, len(timed_lake.files.list(str(ORDERS))), _queued(timed_lake)))
         clock.advance(seconds=25 * 3600)
     runner.run_due()
 

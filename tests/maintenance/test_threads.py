@@ -111,7 +111,7 @@ def lake(registry: DefectiveRegistry, tmp_path: Path) -> Iterator[Lake]:
 @contextmanager
 def serving(lake: Lake) -> Iterator[Service]:
     schedule = {**dict.fromkeys(Task, OFF), Task.CHECK: "* * * * * *"}
-    service = Service(lake.registry, lake.storage, upkeep=Upkeep(context=lambda: lake.context, schedule=schedule))
+    service = Service(lake.registry, lake.storage, upkeep=Upkeep(context=lambda: lake._context, schedule=schedule))
     service.start()
     try:
         yield service

@@ -40,7 +40,7 @@ def read(text: bytes) -> dict[tuple[str, tuple[str, ...]], float]:
 @pytest.fixture
 def service(lake: Lake) -> Iterator[Service]:
     make_table(lake.registry)
-    upkeep = Upkeep(context=lambda: lake.context, schedule={**dict.fromkeys(Task, OFF), Task.CHECK: "* * * * * *"})
+    upkeep = Upkeep(context=lambda: lake._context, schedule={**dict.fromkeys(Task, OFF), Task.CHECK: "* * * * * *"})
     made = Service(lake.registry, lake.storage, upkeep=upkeep, compactor_options=BY_HAND)
     made.start()
     yield made
@@ -84,7 +84,7 @@ def test_a_lake_that_nobody_publishes_shows_its_lag(lake: Lake) -> None:
 def test_the_scheduled_check_raises_its_alarm(lake: Lake, service: Service) -> None:
     published = write_partition(lake, 1)
     assert service.drain(60)
-    (path,) = [row.file_path for row in lake.list_files(TABLE)]
+    (path,) = [row.file_path for row in lake.files.list(TABLE)]
     assert published.partition_id
     lake.storage.delete([path])
     deadline = time.monotonic() + 30
@@ -157,7 +157,7 @@ def test_health_and_readiness_follow_the_life_of_the_service(lake: Lake) -> None
 
 def test_what_a_killed_commit_left_is_deleted_by_the_service_itself(lake: Lake) -> None:
     make_table(lake.registry)
-    upkeep = Upkeep(context=lambda: lake.context, schedule={**dict.fromkeys(Task, OFF), Task.RECOVER: "* * * * * *"})
+    upkeep = Upkeep(context=lambda: lake._context, schedule={**dict.fromkeys(Task, OFF), Task.RECOVER: "* * * * * *"})
     made = Service(lake.registry, lake.storage, upkeep=upkeep, compactor_options=BY_HAND)
     made.start()
     write_partition(lake, 1)

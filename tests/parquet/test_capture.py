@@ -76,7 +76,7 @@ def test_a_file_torn_at_any_hundredth_of_its_length_is_refused_and_changes_nothi
         with pytest.raises(RefusedError):
             capture(own_lake.storage, path, SCHEMA, spec=SPEC)
     with pytest.raises(RefusedError):
-        own_lake.register_files(str(ORDERS), [path])
+        own_lake.files.register(str(ORDERS), [path])
 
     assert own_lake.registry.query("SELECT last_seq FROM table_seq") == before
 
@@ -86,9 +86,9 @@ def test_one_bad_file_keeps_the_good_ones_out_too(own_lake: Lake, path: str) -> 
     torn.write_bytes(Path(path).read_bytes()[:-3])
 
     with pytest.raises(RefusedError, match=r"b\.parquet"):
-        own_lake.register_files(str(ORDERS), [path, str(torn)])
+        own_lake.files.register(str(ORDERS), [path, str(torn)])
 
-    assert own_lake.list_files(str(ORDERS)) == []
+    assert own_lake.files.list(str(ORDERS)) == []
 
 
 def test_files_that_are_none_are_refused_each_with_its_error(own_lake: Lake, path: str, tmp_path: Path) -> None:
@@ -126,12 +126,12 @@ def test_int96_timestamps_are_refused(own_lake: Lake, path: str) -> None:
 
 
 def test_registered_files_are_readable_through_their_plan(own_lake: Lake, path: str) -> None:
-    done = own_lake.register_files(str(ORDERS), [path], batch=("loader", 7))
-    again = own_lake.register_files(str(ORDERS), [path], batch=("loader", 7))
+    done = own_lake.files.register(str(ORDERS), [path], batch=("loader", 7))
+    again = own_lake.files.register(str(ORDERS), [path], batch=("loader", 7))
 
     assert done == again
-    assert own_lake.plan(str(ORDERS)).paths == [path]
-    assert pq.read_table(path).num_rows == own_lake.list_tables()[0].row_count
+    assert own_lake.files.plan(str(ORDERS)).paths == [path]
+    assert pq.read_table(path).num_rows == own_lake.tables.list()[0].row_count
     assert own_lake.check(deep=True).clean
 
 

@@ -73,11 +73,11 @@ def test_a_footer_that_points_nowhere_is_refused_with_row_group_and_column(own_l
     column = rows().schema.names[1]
 
     with pytest.raises(UnreadableFileError, match=FOOTERS[name][1]) as refused:
-        own_lake.register_files(str(ORDERS), [path])
+        own_lake.files.register(str(ORDERS), [path])
 
     assert (refused.value.path, refused.value.row_group, refused.value.column) == (path, 1, column)
     assert f"column '{column}', row group 1: " in str(refused.value)
-    assert own_lake.list_files(str(ORDERS)) == []
+    assert own_lake.files.list(str(ORDERS)) == []
 
 
 @pytest.mark.parametrize("name", [name for name in FOOTERS if not any(word in name for word in ("index", "Bloom"))])
@@ -93,7 +93,7 @@ def test_a_file_of_ours_is_refused_for_the_same(own_lake: Lake, name: str) -> No
 @pytest.mark.parametrize("size", [-1, 10**12])
 def test_a_row_group_that_claims_more_than_its_file_is_refused(own_lake: Lake, size: int) -> None:
     with pytest.raises(UnreadableFileError, match=f"row group 1: it claims {size} bytes"):
-        own_lake.register_files(str(ORDERS), [put(own_lake, with_group_size(sample(rows()), size))])
+        own_lake.files.register(str(ORDERS), [put(own_lake, with_group_size(sample(rows()), size))])
 
 
 def test_the_other_files_of_a_call_are_captured(own_lake: Lake) -> None:
@@ -135,16 +135,16 @@ def test_verified_pages_keep_a_damaged_file_out_of_every_door(
     (outside / "good.parquet").write_bytes(sample(rows()))
 
     with pytest.raises(UnreadableFileError, match=r"bad\.parquet' cannot be registered: it cannot be decoded") as refused:
-        lake.register_files(str(ORDERS), [good, bad], verify="pages")
+        lake.files.register(str(ORDERS), [good, bad], verify="pages")
     verdicts = check_files(lake.storage, [bad, good], SCHEMA, event_time=2, verify=Verify.PAGES)
     with pytest.raises(AdoptionRefusedError, match="cannot be decoded"):
-        lake.adopt(str(outside), str(ORDERS), verify="pages")
-    adopted = lake.adopt(str(outside), str(ORDERS), verify="pages", skip_refused=True)
+        lake.tables.adopt(str(ORDERS), str(outside), verify="pages")
+    adopted = lake.tables.adopt(str(ORDERS), str(outside), verify="pages", skip_refused=True)
 
     assert (refused.value.row_group, refused.value.column) == (1, rows().schema.names[1])
     assert [(verdict.ok, [p.column for p in verdict.problems]) for verdict in verdicts] == [(False, [rows().schema.names[1]]), (True, [])]
     assert [Path(file.path).name for file in adopted.refused] == ["bad.parquet"]
-    assert sum(file.row_count for file in lake.list_files(str(ORDERS))) == 400
+    assert sum(file.row_count for file in lake.files.list(str(ORDERS))) == 400
     for path in (good, bad):
         Path(path).unlink()
     assert lake.check(deep=True).clean
@@ -165,7 +165,7 @@ def test_rows_that_the_pages_do_not_hold_are_missed() -> None:
 
 
 def test_an_unknown_way_of_verifying_is_refused_before_any_file_is_opened(own_lake: Lake) -> None:
-    for call in (own_lake.register_files, lambda name, paths, **options: own_lake.adopt(paths[0], name, **options)):
+    for call in (own_lake.files.register, lambda name, paths, **options: own_lake.tables.adopt(name, paths[0], **options)):
         with pytest.raises(InvalidValueError, match="invalid verify 'everything': expected 'footer' or 'pages'"):
             call(str(ORDERS), ["/nowhere"], verify="everything")
 

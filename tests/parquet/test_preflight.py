@@ -163,16 +163,16 @@ def test_a_column_that_stands_only_in_the_path_is_named(lake: Lake) -> None:
     assert [(p.kind, p.column) for p in verdict.problems] == [("path_only_column", "country")]
     assert verdict.partition_path is None
     with pytest.raises(NotIcebergReadyError, match="stands only in the path"):
-        lake.register_files("shop.events", [path])
+        lake.files.register("shop.events", [path])
 
 
 @pytest.mark.parametrize("name", ["country=FR/a.parquet", "country=DE/a.parquet"])
 def test_a_path_is_never_believed_the_rows_are(lake: Lake, name: str) -> None:
     path = put(lake, rows(), name)
 
-    lake.register_files("shop.events", [path])
+    lake.files.register("shop.events", [path])
 
-    assert [f.partition_path for f in lake.list_files("shop.events")] == ["ts_day=2026-03-01/country=DE"]
+    assert [f.partition_path for f in lake.files.list("shop.events")] == ["ts_day=2026-03-01/country=DE"]
     assert lake.check().clean
 
 
@@ -187,8 +187,8 @@ def test_a_file_that_spans_partitions_is_named_and_refused(lake: Lake, table: pa
     assert [(p.kind, p.column) for p in verdict.problems] == [("spans_partitions", column)]
     assert "one file per partition value" in verdict.problems[0].fix
     with pytest.raises(NotIcebergReadyError, match="span several partitions"):
-        lake.register_files("shop.events", [path])
-    assert lake.list_files("shop.events") == []
+        lake.files.register("shop.events", [path])
+    assert lake.files.list("shop.events") == []
 
 
 def test_a_file_of_nothing_but_null_lies_in_the_partition_of_null(lake: Lake) -> None:
@@ -205,7 +205,7 @@ def test_missing_field_ids_are_named_and_adoption_reads_by_name(lake: Lake) -> N
     assert set(kinds(refused)) == {"missing_field_id"}
     assert adopted.ok
     with pytest.raises(NotIcebergReadyError, match="no field id"):
-        lake.register_files("shop.events", [path])
+        lake.files.register("shop.events", [path])
 
 
 def test_an_adopted_file_is_registered_with_its_partition_path(lake: Lake) -> None:
@@ -213,7 +213,7 @@ def test_an_adopted_file_is_registered_with_its_partition_path(lake: Lake) -> No
 
     register_files(lake.registry, lake.storage, lake.table("shop.events"), [path], adopt=True)
 
-    assert [f.partition_path for f in lake.list_files("shop.events")] == ["ts_day=2026-03-01/country=DE"]
+    assert [f.partition_path for f in lake.files.list("shop.events")] == ["ts_day=2026-03-01/country=DE"]
     assert lake.check().clean
 
 
@@ -246,9 +246,9 @@ def test_one_bad_file_of_a_partitioned_table_keeps_all_out(lake: Lake) -> None:
     good, bad = put(lake, rows()), put(lake, rows(days=2), "b.parquet")
 
     with pytest.raises(RefusedError, match=r"b\.parquet"):
-        lake.register_files("shop.events", [good, bad])
+        lake.files.register("shop.events", [good, bad])
 
-    assert lake.list_files("shop.events") == []
+    assert lake.files.list("shop.events") == []
     assert lake.list_partitions("shop.events") == []
 
 
@@ -256,7 +256,7 @@ def test_a_file_whose_event_time_is_unknown_is_named(lake: Lake) -> None:
     path = put(lake, rows(), write_statistics=["id", "country"])
 
     with pytest.raises(NotIcebergReadyError, match="event time"):
-        lake.register_files("shop.events", [path])
+        lake.files.register("shop.events", [path])
 
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {

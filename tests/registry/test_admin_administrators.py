@@ -30,22 +30,22 @@ HOUR = timedelta(hours=1)
 CHANGES: dict[str, Callable[[Lake], Any]] = {
     "retire_partition_by_metadata": lambda lake: lake.retire_partition_by_metadata(NAME, insert_begin=START, insert_end=START + HOUR),
     "retire_partitions": lambda lake: lake.retire_partitions(NAME, insert_begin=START, insert_end=START + HOUR, dry_run=False),
-    "retire_expired_partitions": lambda lake: lake.retire_expired_partitions(HOUR, dry_run=False),
+    "retire_expired_partitions": lambda lake: lake.partitions.retire_expired(retention=HOUR, dry_run=False),
     "retire_incompatible_partitions": lambda lake: lake.retire_incompatible_partitions(dry_run=False),
     "retire_partition_by_file": lambda lake: admin.retire_partition_by_file(
-        lake.registry, lake.storage, lake.list_files(NAME)[0].file_path
+        lake.registry, lake.storage, lake.files.list(NAME)[0].file_path
     ),
     "drop_table": lambda lake: admin.drop_table(lake.registry, NAME, dry_run=False),
     "sweep_orphans": lambda lake: admin.sweep_orphans(
         lake.registry, lake.storage, find_needed=lambda: Needed(paths=frozenset(), unsure=()), older_than=HOUR, dry_run=False
     ),
-    "forget_left_out_files": lambda lake: lake.forget_left_out_files([left_out(lake)], dry_run=False),
-    "configure_table": lambda lake: lake.configure(NAME, snapshot={"trigger": "manual"}),
-    "untag_snapshot": lambda lake: lake.untag(NAME, "kept"),
+    "forget_left_out_files": lambda lake: lake.files.forget_left_out([left_out(lake)], dry_run=False),
+    "configure_table": lambda lake: lake.tables.configure(NAME, snapshot={"trigger": "manual"}),
+    "untag_snapshot": lambda lake: lake.snapshots.untag(NAME, "kept"),
     "alter_table": lambda lake: admin.alter_table(lake.registry, NAME, DropColumn(column="amount")),
     "request_materialization": lambda lake: admin.request_materialization(lake.registry, VIEW),
     "request_regeneration": lambda lake: admin.request_regeneration(lake.registry, VIEW),
-    "set_administrators": lambda lake: lake.set_administrators([]),
+    "set_administrators": lambda lake: lake.administrators.set([]),
 }
 # Shorter names of alter_table; ends of what somebody decided before; and those below, which need a snapshot first
 SAME_DOOR = {"add_column", "drop_column", "rename_column", "widen_column", "make_column_optional"}
@@ -65,7 +65,7 @@ def guarded(lake: Lake) -> Lake:
     os.utime(litter, (1, 1))
     record_left_out(lake.registry, {left_out(lake): LeftOut(size_bytes=1, reason="it is not Parquet")}, source="adopt")
     change_requests(lake.registry, lake.table(NAME).table_id, lambda requested: replace(requested, tags={"kept": 1}))
-    lake.set_administrators(["ann"], actor="ann")
+    lake.administrators.set(["ann"], actor="ann")
     return lake
 
 
@@ -101,9 +101,9 @@ def test_an_administrator_may_and_is_written_down(guarded: Lake) -> None:
 def test_a_preview_is_everybodys_and_so_is_the_services_own_work(guarded: Lake) -> None:
     assert guarded.retire_partitions(NAME, insert_begin=START, insert_end=START + HOUR).non_empty == 1
     assert guarded.repair().clean is False  # the litter
-    assert guarded.retire_expired_partitions(HOUR, dry_run=False, actor="maintenance").non_empty == 1
+    assert guarded.partitions.retire_expired(retention=HOUR, dry_run=False, actor="maintenance").non_empty == 1
     assert guarded.delete_expired_temporary_files().deleted == 0
-    assert guarded.recover() == []
+    assert guarded.files.recover() == []
 
 
 def test_a_repair_needs_an_administrator(guarded: Lake) -> None:
@@ -114,11 +114,11 @@ def test_a_repair_needs_an_administrator(guarded: Lake) -> None:
 
 
 def test_the_list_can_be_read_emptied_and_needs_names(guarded: Lake) -> None:
-    assert guarded.list_administrators() == ("ann",)
+    assert guarded.administrators.list() == ("ann",)
     with pytest.raises(InvalidValueError, match="has a name"):
-        guarded.set_administrators(["bob", " "], actor="ann")
+        guarded.administrators.set(["bob", " "], actor="ann")
 
-    guarded.set_administrators([], actor="ann")
+    guarded.administrators.set([], actor="ann")
 
-    assert guarded.list_administrators() == ()
+    assert guarded.administrators.list() == ()
     assert guarded.retire_partitions(NAME, insert_begin=START, insert_end=START + HOUR, dry_run=False).non_empty == 1

@@ -97,10 +97,10 @@ def test_partitions_past_their_retention_go_by_event_time_and_by_slice(timed_reg
     retention = timedelta(microseconds=clock.micros) - (START - hour(0)) - timedelta(seconds=START.timestamp())
 
     def expired(extra: timedelta) -> int:
-        return admin.retire_expired_partitions(timed_registry, retention + extra).partitions
+        return admin.retire_expired_partitions(timed_registry, retention=retention + extra).partitions
 
     assert [expired(timedelta(0)), expired(timedelta(hours=-1)), expired(timedelta(hours=-3))] == [0, 1, 2]
-    done = admin.retire_expired_partitions(timed_registry, retention - timedelta(hours=3), str(ORDERS), dry_run=False)
+    done = admin.retire_expired_partitions(timed_registry, str(ORDERS), retention=retention - timedelta(hours=3), dry_run=False)
     assert (done.empty, done.non_empty) == (1, 1)
     assert len(admin.list_partitions(timed_registry)) == 1
 
@@ -108,7 +108,7 @@ def test_partitions_past_their_retention_go_by_event_time_and_by_slice(timed_reg
 @pytest.mark.parametrize("retention", [timedelta(0), timedelta(days=-1)])
 def test_a_retention_of_nothing_is_refused(registry: Registry, retention: timedelta) -> None:
     with pytest.raises(InvalidValueError, match="retention"):
-        admin.retire_expired_partitions(registry, retention)
+        admin.retire_expired_partitions(registry, retention=retention)
 
 
 # -- by file --------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def test_a_retention_of_nothing_is_refused(registry: Registry, retention: timede
 def test_retiring_by_file_warns_and_takes_the_whole_partition_once(lake: Lake) -> None:
     make_table(lake.registry)
     write_partition(lake, 1, files=2)
-    path = lake.list_files(str(ORDERS))[0].file_path
+    path = lake.files.list(str(ORDERS))[0].file_path
 
     with pytest.warns(DeprecationWarning, match="use retire_partition_by_metadata") as warned:
         done = admin.retire_partition_by_file(lake.registry, lake.storage, f"file://{path}")

@@ -189,7 +189,7 @@ def test_other_engines_read_old_and_new_rows_under_the_new_names(ice: IceLake) -
         AddColumn(column="amount", type=Primitive(name="string")),
     ]
     for change in changes:
-        ice.lake.alter(NAME, change)
+        ice.lake.columns.alter(NAME, change)
         ice.advance()
     ice.insert(3_000_000)
 
@@ -198,7 +198,7 @@ def test_other_engines_read_old_and_new_rows_under_the_new_names(ice: IceLake) -
     assert read["id"].to_pylist() == [*range(1000, 1000 + ROWS), *range(3_000_000_000, 3_000_000_000 + ROWS)]
     assert (read["nation"].to_pylist(), read["amount"].to_pylist()) == (["DE"] * 2 * ROWS, [None] * 2 * ROWS)
     with pytest.raises(SchemaRefusedError, match="nation cannot be dropped: the table is partitioned by country"):
-        ice.lake.drop_column(NAME, "nation")
+        ice.lake.columns.drop(NAME, "nation")
     ice.insert(4)
     ice.require_true()
 
@@ -208,11 +208,11 @@ def test_a_partition_source_is_widened_and_its_paths_keep_their_meaning(ice: Ice
     ice.create(schema=narrow, partition_by=("truncate(1000000, id)", "bucket(4, country)"))
     ice.insert(1)
 
-    ice.lake.widen_column(NAME, "id", "long")
+    ice.lake.columns.widen(NAME, "id", "long")
     ice.advance()
     ice.insert(3_000_000)
 
-    assert {f.partition_path.split("/")[0] for f in ice.lake.list_files(NAME)} == {"id_trunc=0", "id_trunc=3000000000"}
+    assert {f.partition_path.split("/")[0] for f in ice.lake.files.list(NAME)} == {"id_trunc=0", "id_trunc=3000000000"}
     assert ice.static().scan(row_filter="id < 1005").to_arrow().num_rows == 5
     assert len(list(ice.static().scan(row_filter="id >= 3000000000").plan_files())) == 1
     ice.require_true()
@@ -222,8 +222,8 @@ def test_a_service_carries_a_changed_schema_to_iceberg_by_itself(lake: Lake) -> 
     make_table(lake.registry)
     with lake.service():
         write_partition(lake, 1)
-        lake.rename_column(NAME, "amount", "price")
-        lake.add_column(NAME, "note", "string")
+        lake.columns.rename(NAME, "amount", "price")
+        lake.columns.add(NAME, "note", "string")
         assert lake.drain(timeout_s=30)
         write_partition(lake, 2)
         assert lake.snapshot(NAME, timeout_s=30) is not None

@@ -46,19 +46,19 @@ def filled(timed_lake: Lake, clock: FixedClock) -> Lake:
 @pytest.mark.parametrize("as_of", UNKNOWN, ids=map(str, UNKNOWN))
 def test_a_plan_of_a_state_that_never_was_is_refused(filled: Lake, as_of: Any) -> None:
     with pytest.raises(LakebedError) as refused:
-        filled.plan(NAME, as_of=as_of)
+        filled.files.plan(NAME, as_of=as_of)
 
     assert UNKNOWN[as_of] in str(refused.value)
 
 
 def test_a_plan_goes_back_to_a_number_a_time_and_now(filled: Lake, clock: FixedClock) -> None:
     before, now = datetime.fromtimestamp(clock() / 1e6 - 30, tz=UTC), datetime.fromtimestamp(clock() / 1e6, tz=UTC)
-    last = filled.plan(NAME).journal_number
+    last = filled.files.plan(NAME).journal_number
 
-    assert [len(filled.plan(NAME, as_of=then).paths) for then in (before, before.isoformat(), now, last)] == [1, 1, 2, 2]
+    assert [len(filled.files.plan(NAME, as_of=then).paths) for then in (before, before.isoformat(), now, last)] == [1, 1, 2, 2]
 
 
 def test_a_clock_that_is_a_little_ahead_may_name_its_own_present(filled: Lake, clock: FixedClock) -> None:
     ahead = datetime.fromtimestamp(clock() / 1e6, tz=UTC) + timedelta(minutes=4)
 
-    assert len(filled.plan(NAME, as_of=ahead).paths) == 2
+    assert len(filled.files.plan(NAME, as_of=ahead).paths) == 2

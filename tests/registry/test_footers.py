@@ -31,7 +31,7 @@ def publish_files(lake: Lake, count: int) -> list[str]:
     make_table(lake.registry)
     for number in range(count):
         write_partition(lake, number)
-    return sorted(f.file_path for f in lake.list_files(str(ORDERS)))
+    return sorted(f.file_path for f in lake.files.list(str(ORDERS)))
 
 
 def store(lake: Lake, path: str, footer: bytes, *, version: int) -> None:
@@ -53,19 +53,19 @@ def test_a_stored_footer_is_the_tail_of_its_file(lake: Lake) -> None:
     footer = load_footer(lake.registry, path)
 
     assert Path(path).read_bytes().endswith(footer)
-    assert lake.load_partition_metadata(path).equals(pq.read_metadata(path))
+    assert lake.files.footer(path).equals(pq.read_metadata(path))
 
 
 def test_a_footer_that_was_never_stored_is_a_typed_error(lake: Lake) -> None:
     with pytest.raises(FooterNotFoundError, match="never registered"):
-        lake.load_partition_metadata(f"{lake.storage.paths.root}/shop/orders-1/data/none.parquet")
+        lake.files.footer(f"{lake.storage.paths.root}/shop/orders-1/data/none.parquet")
 
 
 def test_the_second_load_comes_from_the_cache(lake: Lake) -> None:
     (path,) = publish_files(lake, 1)
 
-    assert lake.load_partition_metadata(path) is lake.load_partition_metadata(path)
-    assert lake.cache.counters.hits == 1
+    assert lake.files.footer(path) is lake.files.footer(path)
+    assert lake._cache.counters.hits == 1
 
 
 def damage_missing(lake: Lake, path: str) -> None:
@@ -104,9 +104,9 @@ def test_a_query_survives_a_footer_row_that_is(lake: Lake, damage: str) -> None:
     expected = pq.read_metadata(path)
     DAMAGES[damage](lake, path)
 
-    assert lake.footers.load(path).equals(expected)
+    assert lake._footers.load(path).equals(expected)
 
-    counted = lake.footers.fallbacks
+    counted = lake._footers.fallbacks
     assert counted.missing + counted.damaged == 1
     with pytest.raises((FooterNotFoundError, FooterCorruptError)):
         load_footer(lake.registry, path)
@@ -124,7 +124,7 @@ def test_switching_the_footer_table_off_changes_no_answer(lake: Lake) -> None:
     paths = publish_files(lake, 3)
     plain = FooterIndex(lake.registry, lake.storage, cache=FooterCache(), enabled=False)
 
-    assert all(plain.load(path).equals(lake.footers.load(path)) for path in paths)
+    assert all(plain.load(path).equals(lake._footers.load(path)) for path in paths)
     assert plain.fallbacks.missing == 0
 
 
@@ -132,7 +132,7 @@ def test_a_version_1_footer_reads_like_the_file(lake: Lake) -> None:
     (path,) = publish_files(lake, 1)
     make_v1(lake, path)
 
-    metadata = lake.load_partition_metadata(path)
+    metadata = lake.files.footer(path)
 
     assert metadata.num_rows == pq.read_metadata(path).num_rows
     assert metadata.num_row_groups == pq.read_metadata(path).num_row_groups
@@ -145,7 +145,7 @@ def test_a_version_1_footer_that_disagrees_with_the_registry_is_an_error(lake: L
         tx.run("UPDATE partition_metadata SET num_rows = 999 WHERE file_path = :path", {"path": path})
 
     with pytest.raises(FooterRowsError, match="999"):
-        lake.load_partition_metadata(path)
+        lake.files.footer(path)
 
 
 def test_footers_of_both_versions_load_after_their_partition_was_retired(lake: Lake) -> None:
@@ -157,7 +157,7 @@ def test_footers_of_both_versions_load_after_their_partition_was_retired(lake: L
         retire_by_ids(tx, ORDERS, ids)
 
     assert lake.list_partitions(str(ORDERS)) == []
-    assert lake.load_partition_metadata(first).num_rows == lake.load_partition_metadata(second).num_rows == 50
+    assert lake.files.footer(first).num_rows == lake.files.footer(second).num_rows == 50
     assert lake.check().clean
 
 
@@ -174,7 +174,7 @@ def test_the_upgrade_job_is_bounded_and_a_second_run_changes_nothing(lake: Lake)
     assert (first.upgraded, first.failed, second.upgraded) == (5, {}, 0)
     versions = lake.registry.query("SELECT DISTINCT partition_format_version FROM partition_metadata")
     assert versions == [(2,)]
-    assert all(lake.load_partition_metadata(path).num_rows == 50 for path in paths)
+    assert all(lake.files.footer(path).num_rows == 50 for path in paths)
 
 
 def test_a_footer_that_somebody_else_upgraded_meanwhile_is_left_alone(lake: Lake, url: str) -> None:
@@ -202,7 +202,7 @@ def test_the_upgrade_job_leaves_what_it_cannot_read_and_says_so(lake: Lake) -> N
     done = migrate_footers(lake.registry)
 
     assert (done.upgraded, list(done.failed)) == (1, [bad])
-    assert lake.footers.load(bad).num_rows == 50
+    assert lake._footers.load(bad).num_rows == 50
 
 
 def test_finalizing_a_deletion_removes_the_footer_with_the_file_row(lake: Lake) -> None:

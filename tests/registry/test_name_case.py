@@ -61,7 +61,7 @@ def test_of_creators_in_a_race_one_wins_whatever_the_spelling(registry: Registry
 
 def test_the_name_of_a_dropped_table_is_free_in_any_case(lake: Lake) -> None:
     make_table(lake.registry)
-    lake.drop_table(OTHER, dry_run=False)
+    lake.tables.drop(OTHER, dry_run=False)
     lake.create_table(OTHER, SCHEMA)
     assert str(lake.table(NAME).name) == OTHER
     assert lake.check().clean
@@ -73,19 +73,19 @@ def test_every_look_up_ignores_case_and_answers_with_the_name_as_it_is(lake: Lak
     write_partition(lake, 2)
 
     assert str(lake.table(OTHER).name) == NAME
-    assert lake.plan(OTHER).paths == lake.plan(NAME).paths != []
+    assert lake.files.plan(OTHER).paths == lake.files.plan(NAME).paths != []
     assert lake.list_partitions(OTHER) == lake.list_partitions(NAME)
-    assert lake.list_files(OTHER) == lake.list_files(NAME)
+    assert lake.files.list(OTHER) == lake.files.list(NAME)
     assert lake.snapshots(OTHER) == []
-    lake.configure(OTHER, retire_after="9000d")
-    lake.rename_column(OTHER, "amount", "price")
+    lake.tables.configure(OTHER, retire_after="9000d")
+    lake.columns.rename(OTHER, "amount", "price")
     assert lake.compact(OTHER).table == NAME
     assert lake.retire_partitions(OTHER, insert_begin=START, insert_end=START + timedelta(hours=1)).outcomes == []
     with lake.writing(OTHER) as writing:
         path = writing.new_path()
     assert "/shop/orders/" in path or "orders" in path
     assert lake.repair(OTHER).clean
-    assert lake.drop_table(OTHER).table == NAME
+    assert lake.tables.drop(OTHER).table == NAME
 
 
 def test_sql_functions_ignore_case(lake: Lake) -> None:
@@ -98,12 +98,12 @@ def test_sql_functions_ignore_case(lake: Lake) -> None:
 def test_adopting_under_another_spelling_adds_to_the_table(lake: Lake, tmp_path: Path) -> None:
     (tmp_path / "from").mkdir()
     pq.write_table(pa.table({"id": [1]}), tmp_path / "from" / "a.parquet")
-    lake.adopt(str(tmp_path / "from"), NAME)
+    lake.tables.adopt(NAME, str(tmp_path / "from"))
     pq.write_table(pa.table({"id": [2]}), tmp_path / "from" / "b.parquet")
 
-    lake.adopt(str(tmp_path / "from"), OTHER)
+    lake.tables.adopt(OTHER, str(tmp_path / "from"))
 
-    assert [(table.name, table.row_count) for table in lake.list_tables()] == [("orders", 2)]
+    assert [(table.name, table.row_count) for table in lake.tables.list()] == [("orders", 2)]
 
 
 def test_older_view_sets_that_differ_in_case_alone_get_no_table_of_one_name() -> None:
@@ -129,7 +129,7 @@ def pair(lake: Lake) -> Lake:
 def test_a_pair_is_found_by_its_exact_names_and_the_check_warns(pair: Lake) -> None:
     assert [str(pair.table(name).name) for name in (NAME, "Shop.Orders")] == [NAME, "Shop.Orders"]
     assert (len(pair.list_partitions(NAME)), len(pair.list_partitions("Shop.Orders"))) == (1, 0)
-    pair.configure("Shop.Orders", properties={"owner": "ann"})
+    pair.tables.configure("Shop.Orders", properties={"owner": "ann"})
     assert "owner" not in pair.table(NAME).metadata.properties
 
     found = {(finding.rule, str(finding.severity), finding.table) for finding in pair.check().findings}
@@ -143,21 +143,21 @@ def test_a_third_spelling_of_a_pair_is_refused_with_both(pair: Lake) -> None:
     assert set(refused.value.near) == {NAME, "Shop.Orders"}
     with pytest.raises(TableExistsError):
         pair.create_table("SHOP.ORDERS", SCHEMA)
-    pair.drop_table("Shop.Orders", dry_run=False)
+    pair.tables.drop("Shop.Orders", dry_run=False)
     assert str(pair.table("SHOP.ORDERS").name) == NAME
     assert pair.check().clean
 
 
 MISSING: dict[str, Callable[[Lake], object]] = {
     "table": lambda lake: lake.table("shop.ordes"),
-    "plan": lambda lake: lake.plan("shop.ordes"),
+    "plan": lambda lake: lake.files.plan("shop.ordes"),
     "list_partitions": lambda lake: lake.list_partitions("shop.ordes"),
-    "configure": lambda lake: lake.configure("shop.ordes", retire_after="1d"),
-    "add_column": lambda lake: lake.add_column("shop.ordes", "x", "int"),
-    "add_column_preview": lambda lake: lake.add_column("shop.ordes", "x", "int", dry_run=True),
-    "drop_table": lambda lake: lake.drop_table("shop.ordes"),
+    "configure": lambda lake: lake.tables.configure("shop.ordes", retire_after="1d"),
+    "add_column": lambda lake: lake.columns.add("shop.ordes", "x", "int"),
+    "add_column_preview": lambda lake: lake.columns.add("shop.ordes", "x", "int", dry_run=True),
+    "drop_table": lambda lake: lake.tables.drop("shop.ordes"),
     "snapshot": lambda lake: lake.snapshot("shop.ordes"),
-    "rollback": lambda lake: lake.rollback("shop.ordes", 1 << 50),
+    "rollback": lambda lake: lake.snapshots.rollback("shop.ordes", 1 << 50),
     "writing": lambda lake: lake.writing("shop.ordes").__enter__(),
     "compact": lambda lake: lake.compact("shop.ordes"),
     "repair": lambda lake: lake.repair("shop.ordes"),

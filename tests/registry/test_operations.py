@@ -206,11 +206,11 @@ def test_recovery_removes_the_directory_of_a_dead_writer_and_nothing_else(timed_
     dead = abandon(timed_lake, table.table_id)
     clock.advance(seconds=LEASE_S + 1)
 
-    assert timed_lake.recover() == [dead.op_id]
+    assert timed_lake.files.recover() == [dead.op_id]
 
     assert not Path(dead.staging_path or "").exists()
     assert state_of(timed_lake.registry, dead) == "rolled_back"
-    assert timed_lake.recover() == []
+    assert timed_lake.files.recover() == []
     assert timed_lake.check().clean
 
 
@@ -226,7 +226,7 @@ def test_recovery_passes_over_what_somebody_else_settled_meanwhile(timed_lake: L
         close(timed_lake.registry, works[1])
 
     with stepped_lake(url, timed_lake.storage.paths.root, Steps(at=2, act=settle_two), clock=clock) as slow:
-        assert slow.recover() == [works[2].op_id]
+        assert slow.files.recover() == [works[2].op_id]
 
     assert [state_of(timed_lake.registry, w) for w in works] == ["registered", "rolled_back", "rolled_back"]
 
@@ -236,7 +236,7 @@ def test_recovery_undoes_any_number_of_operations(timed_lake: Lake, clock: Fixed
     works = [abandon(timed_lake, table.table_id) for _ in range(120)]
     clock.advance(seconds=LEASE_S + 1)
 
-    assert sorted(timed_lake.recover()) == sorted(w.op_id for w in works)
+    assert sorted(timed_lake.files.recover()) == sorted(w.op_id for w in works)
 
     assert timed_lake.check().clean
 

@@ -324,7 +324,7 @@ def retired(lake: Lake) -> list[Path]:
     """Sixty real files past their grace."""
     make_table(lake.registry)
     ids = {write_partition(lake, n, files=6).partition_id for n in range(0, 100, 10)}
-    paths = [Path(f.file_path) for f in lake.list_files(str(ORDERS))]
+    paths = [Path(f.file_path) for f in lake.files.list(str(ORDERS))]
     within(lake.registry, lambda tx: retire_by_ids(tx, ORDERS, ids, grace_us=0))
     return paths
 

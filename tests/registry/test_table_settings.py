@@ -61,7 +61,7 @@ def test_a_wrong_setting_is_refused_with_the_right_one_and_nothing_changes(lake:
     before = stored(lake)
 
     with pytest.raises(InvalidValueError) as refused:
-        lake.configure(NAME, retire_after="7d", **given) if "retire_after" not in given else lake.configure(NAME, **given)
+        lake.tables.configure(NAME, retire_after="7d", **given) if "retire_after" not in given else lake.tables.configure(NAME, **given)
 
     assert said in str(refused.value)
     assert stored(lake) == before
@@ -69,11 +69,13 @@ def test_a_wrong_setting_is_refused_with_the_right_one_and_nothing_changes(lake:
 
 def test_settings_and_free_properties_stand_beside_each_other(lake: Lake) -> None:
     make_table(lake.registry)
-    lake.configure(NAME, snapshot={"trigger": "manual"}, retire_after=timedelta(days=1), merge_window_us="12h", properties={"owner": "ann"})
-    lake.configure(NAME, properties={"team": ["a", {"b": None}], "cost": 1.5})
+    lake.tables.configure(
+        NAME, snapshot={"trigger": "manual"}, retire_after=timedelta(days=1), merge_window_us="12h", properties={"owner": "ann"}
+    )
+    lake.tables.configure(NAME, properties={"team": ["a", {"b": None}], "cost": 1.5})
     assert merge_window(require_table(lake.registry, ORDERS)) == 12 * 3600 * 10**6
 
-    lake.configure(NAME, snapshot=None, merge_window_us=None, properties={"cost": None})
+    lake.tables.configure(NAME, snapshot=None, merge_window_us=None, properties={"cost": None})
 
     found = {key: value for key, value in stored(lake).items() if key != "indexed"}
     assert found == {"retire_after": 86_400_000_000, "owner": "ann", "team": ["a", {"b": None}]}
@@ -81,10 +83,10 @@ def test_settings_and_free_properties_stand_beside_each_other(lake: Lake) -> Non
 
 def test_properties_none_takes_all_free_ones_away_and_no_other(lake: Lake) -> None:
     make_table(lake.registry)
-    lake.configure(NAME, retire_after="7d", properties={"owner": "ann", "team": "x"})
+    lake.tables.configure(NAME, retire_after="7d", properties={"owner": "ann", "team": "x"})
     before = stored(lake)
 
-    lake.configure(NAME, properties=None)
+    lake.tables.configure(NAME, properties=None)
 
     assert stored(lake) == {key: value for key, value in before.items() if key in {"indexed", "retire_after"}}
 
@@ -92,15 +94,15 @@ def test_properties_none_takes_all_free_ones_away_and_no_other(lake: Lake) -> No
 def test_a_staged_definition_survives_new_settings(lake: Lake) -> None:
     view = make_view(lake.registry).name
     stage(lake.registry)
-    lake.configure(str(view), properties={"owner": "ann"})
-    lake.configure(str(view), properties=None)
+    lake.tables.configure(str(view), properties={"owner": "ann"})
+    lake.tables.configure(str(view), properties=None)
     assert "definition" in require_table(lake.registry, view).metadata.properties
 
 
 def test_settings_and_tags_made_while_a_definition_is_staged_stay_when_it_serves(lake: Lake) -> None:
     view = make_view(lake.registry)
     staged = stage(lake.registry)
-    lake.configure(str(view.name), retire_after="7d", properties={"owner": "ann"})
+    lake.tables.configure(str(view.name), retire_after="7d", properties={"owner": "ann"})
     change_requests(lake.registry, view.table_id, lambda requested: replace(requested, tags={"kept": 1}))
 
     promote(lake.registry, staged)
@@ -114,7 +116,7 @@ def test_settings_and_tags_made_while_a_definition_is_staged_stay_when_it_serves
 def test_a_new_table_takes_free_properties_alone(lake: Lake, key: str) -> None:
     with pytest.raises(InvalidValueError, match=key):
         lake.create_table(NAME, SCHEMA, properties={key: {}})
-    assert lake.list_tables() == []
+    assert lake.tables.list() == []
 
     lake.create_table(NAME, SCHEMA, properties={"owner": "ann"})
     assert stored(lake)["owner"] == "ann"
@@ -122,8 +124,8 @@ def test_a_new_table_takes_free_properties_alone(lake: Lake, key: str) -> None:
 
 def test_a_misspelled_option_of_a_new_table_is_refused(lake: Lake) -> None:
     with pytest.raises(InvalidValueError, match="did you mean partition_by"):
-        lake.create_table(NAME, SCHEMA, partition_bye=["day(ts)"])  # type: ignore[call-arg] # that is what is tested
-    assert lake.list_tables() == []
+        lake.create_table(NAME, SCHEMA, partition_bye=["day(ts)"])  # type: ignore[arg-type] # that is what is tested
+    assert lake.tables.list() == []
 
 
 def test_a_misspelled_option_of_a_retirement_is_refused(lake: Lake) -> None:
@@ -147,12 +149,12 @@ def tagged(lake: Lake, **tags: int) -> None:
 def test_a_tag_needs_an_id_and_only_untag_takes_one_off(lake: Lake) -> None:
     tagged(lake, audit=7)
     with pytest.raises(InvalidValueError, match="untag"):
-        lake.tag(NAME, "audit", None)  # type: ignore[arg-type]
+        lake.snapshots.tag(NAME, "audit", None)  # type: ignore[arg-type]
     with pytest.raises(SnapshotNotFoundError):
-        lake.tag(NAME, "audit", 8)
+        lake.snapshots.tag(NAME, "audit", 8)
     assert stored(lake)["wishes"]["tags"] == {"audit": 7}
 
-    lake.untag(NAME, "audit")
+    lake.snapshots.untag(NAME, "audit")
 
     assert stored(lake)["wishes"]["tags"] == {}
 
@@ -160,6 +162,6 @@ def test_a_tag_needs_an_id_and_only_untag_takes_one_off(lake: Lake) -> None:
 def test_an_unknown_tag_cannot_be_taken_off(lake: Lake) -> None:
     tagged(lake, audit_2026=7)
     with pytest.raises(TagNotFoundError, match="did you mean audit_2026") as refused:
-        lake.untag(NAME, "audit_206")
+        lake.snapshots.untag(NAME, "audit_206")
     assert (refused.value.tag, refused.value.near) == ("audit_206", ("audit_2026",))
     assert stored(lake)["wishes"]["tags"] == {"audit_2026": 7}

@@ -56,7 +56,7 @@ def retire(lake: Lake, *partitions: int, grace_us: int = GRACE_US) -> None:
 def write_and_retire(lake: Lake, number: int = 1, *, files: int = 1) -> list[str]:
     """Paths of real files whose grace has just begun."""
     done = write_partition(lake, number, files=files)
-    paths = [f.file_path for f in lake.list_files(str(ORDERS)) if f.partition_id == done.partition_id]
+    paths = [f.file_path for f in lake.files.list(str(ORDERS)) if f.partition_id == done.partition_id]
     retire(lake, done.partition_id)
     return paths
 
@@ -298,7 +298,7 @@ def test_a_retained_snapshot_protects_its_files_until_it_expires(lake: Lake, clo
 
 def test_a_live_file_queued_by_hand_is_never_claimed(lake: Lake, clock: FixedClock) -> None:
     write_partition(lake, 1)
-    (live,) = lake.list_files(str(ORDERS))
+    (live,) = lake.files.list(str(ORDERS))
     within(lake.registry, lambda tx: queue_files(tx, 1, {live.file_path: live.file_size}, reason="mistake", grace_us=0))
     clock.advance(seconds=10**6)
 

@@ -50,7 +50,7 @@ def keys_of_decimals(lake: Lake) -> bool:
     lake.insert("shop.prices", frame)
     transforms = [parse_transform(text) for text in BY_PRICE]
     expected = {encode_partition_path([(t.name, t.apply(price, PRICE)) for t in transforms]) for price in PRICES}
-    return {file.partition_path for file in lake.list_files("shop.prices")} == expected
+    return {file.partition_path for file in lake.files.list("shop.prices")} == expected
 
 
 def lists(lake: Lake) -> list[Any]:
@@ -67,12 +67,12 @@ def json_lines(lake: Lake) -> list[Any]:
     """Rows of JSON files are summed up by the tasks before they become Parquet."""
     make_orders(lake, "shop.lines")
     lake.insert("shop.lines", orders(lake.spark, 0, 10))
-    lake.insert_json("shop.lines", orders(lake.spark, 10, 10))
+    lake.insert("shop.lines", orders(lake.spark, 10, 10), format="json")
     return [compact_with_spark(lake, "shop.lines"), lake.read("shop.lines").count()]
 
 
 def compact_with_spark(lake: Lake, name: str) -> str:
-    done = compact(lake.registry, lake.storage, name, engines=replace(engines_of(lake.context), local_bytes=0))
+    done = compact(lake.registry, lake.storage, name, engines=replace(engines_of(lake._context), local_bytes=0))
     return " ".join(run.engine for run in done.runs)
 
 

@@ -42,7 +42,7 @@ def rows_of(source: Lake | DataFrame, name: str = ORDERS) -> list[tuple[Any, ...
     """Sorted rows of a DataFrame, or of exactly the live files of a table."""
     if isinstance(source, DataFrame):
         return sorted(tuple(row) for row in source.collect())
-    paths = [file.file_path for file in source.list_files(name)]
+    paths = [file.file_path for file in source.files.list(name)]
     if not paths:
         return []
     return sorted(tuple(row) for row in source.spark.read.parquet(*paths).select("id", "ts", "amount").collect())

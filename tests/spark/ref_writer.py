@@ -61,7 +61,7 @@ def walk(lake: Lake, session: SparkSession) -> None:
     lake.retire_partition_by_metadata(NAME, insert_begin=first.begin_insert_time, insert_end=first.end_insert_time, grace_s=0)
     lake.drain(60)
     old = [row.snapshot_id for row in lake.snapshots(NAME) if not row.tags and not row.is_current]
-    lake.expire_snapshots(NAME, snapshot_ids=old, dry_run=False)
+    lake.snapshots.expire(NAME, snapshot_ids=old, dry_run=False)
     lake.drain(60)
     lake.delete_expired_temporary_files()
     compare_refs("after retirement, expiry and clean-up", lake, session)

@@ -78,7 +78,7 @@ def walk(lake: Lake, session: SparkSession) -> None:
     lake.retire_partition_by_metadata(NAME, insert_begin=partition.begin_insert_time, insert_end=partition.end_insert_time)
     lake.drain(60)
     compare("retire", lake, session)
-    lake.merge(NAME)
+    lake.partitions.merge(NAME)
     lake.drain(60)
     compare("merge", lake, session)
     lake.insert(NAME, rows(lake.spark, 500, 510, name="price"), mode="overwrite", metadata_mode="sync")

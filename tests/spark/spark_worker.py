@@ -88,7 +88,7 @@ def hang_in_job(url: str, warehouse: str, flag: str) -> None:
             return number * 0.5
 
         rows = orders(lake.spark, 0, 10)
-        insert(lake.context, ORDERS, rows.withColumn("amount", F.udf(hang, "double")("id")))
+        insert(lake._context, ORDERS, rows.withColumn("amount", F.udf(hang, "double")("id")))
 
 
 def interrupted_in_job(url: str, warehouse: str, flag: str) -> None:
@@ -103,7 +103,7 @@ def interrupted_in_job(url: str, warehouse: str, flag: str) -> None:
 
         rows = orders(lake.spark, 0, 10)
         try:
-            insert(lake.context, ORDERS, rows.withColumn("amount", F.udf(hang, "double")("id")))
+            insert(lake._context, ORDERS, rows.withColumn("amount", F.udf(hang, "double")("id")))
         except KeyboardInterrupt:
             tell({"files": files_in(lake), "clean": lake.check().clean, "rows": lake.table(ORDERS).row.row_count})
 
@@ -150,10 +150,10 @@ def fail_once(url: str, warehouse: str, master: str, options: dict[str, str], *,
         make_orders(lake)
         rows = orders(lake.spark, 0, 10_000).repartition(4)
         disturbed = F.udf(disturb, "double")
-        insert(lake.context, ORDERS, rows.withColumn("amount", disturbed("id")))
+        insert(lake._context, ORDERS, rows.withColumn("amount", disturbed("id")))
         lists = rows.withColumn("amount", disturbed("id")).withColumn("tags", F.array("id"))
         lake.create_table("shop.lists", schema_like(lists))
-        insert(lake.context, "shop.lists", lists)
+        insert(lake._context, "shop.lists", lists)
         tell({"clean": lake.check(deep=True).clean, "rows": [len(rows_of(lake, name)) for name in (ORDERS, "shop.lists")]})
 
 
@@ -172,10 +172,10 @@ def lose_executors(url: str, warehouse: str, mark: str) -> None:
     with opened(url, warehouse, "local-cluster[2,1,1024]", **options) as lake:
         make_orders(lake)
         rows = orders(lake.spark, 0, 10_000)
-        insert(lake.context, ORDERS, rows.withColumn("amount", F.udf(partial(kill_executor, always=False), "double")("id")))
+        insert(lake._context, ORDERS, rows.withColumn("amount", F.udf(partial(kill_executor, always=False), "double")("id")))
         files, told = files_in(lake), ""
         try:
-            insert(lake.context, ORDERS, rows.withColumn("amount", F.udf(partial(kill_executor, always=True), "double")("id")))
+            insert(lake._context, ORDERS, rows.withColumn("amount", F.udf(partial(kill_executor, always=True), "double")("id")))
         except LakebedError as exc:
             told = exc.code
         tell({"rows": len(rows_of(lake)), "clean": lake.check(deep=True).clean, "told": told, "same_files": files_in(lake) == files})
@@ -184,7 +184,7 @@ def lose_executors(url: str, warehouse: str, mark: str) -> None:
 def stream(url: str, warehouse: str, source: str, checkpoint: str) -> None:
     """Until everything is through; says how far it is after each batch."""
     with opened(url, warehouse) as lake:
-        write = foreach_batch(lake.context, ORDERS, "stream")
+        write = foreach_batch(lake._context, ORDERS, "stream")
 
         def batch(df: DataFrame, batch_id: int) -> None:
             tell({"begun": batch_id})
@@ -203,7 +203,7 @@ def stop_session(url: str, warehouse: str) -> None:
         rows = orders(lake.spark, 0, 3)
         lake.spark.stop()
         try:
-            insert(lake.context, ORDERS, rows)
+            insert(lake._context, ORDERS, rows)
         except Exception as exc:  # noqa: BLE001 - its type is the answer
             tell({"raised": type(exc).__name__, "clean": lake.check().clean})
 
@@ -212,7 +212,7 @@ def insert_much(url: str, warehouse: str, rows: int, files: int) -> None:
     """With a JVM of 1 GB; what Python held at most is told with the answer."""
     with opened(url, warehouse) as lake:
         make_orders(lake)
-        done = insert(lake.context, ORDERS, orders(lake.spark, 0, rows).repartition(files))
+        done = insert(lake._context, ORDERS, orders(lake.spark, 0, rows).repartition(files))
         read, clean = lake.read(ORDERS).count(), lake.check().clean
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     tell({"rows": read, "files": done.files, "clean": clean, "driver_mb": peak})

@@ -44,13 +44,13 @@ def test_spark_does_what_is_too_much_for_one_process_and_both_engines_agree(shop
     fill(shop, clock, 0, 1, 2)
     rows = read_rows(shop, "shop.orders")
 
-    by_spark = compact(shop.registry, shop.storage, "shop.orders", engines=replace(engines_of(shop.context), local_bytes=0))
+    by_spark = compact(shop.registry, shop.storage, "shop.orders", engines=replace(engines_of(shop._context), local_bytes=0))
 
     assert [(run.engine, run.files_read, run.files_written) for run in by_spark.runs] == [("spark", 3, 1)]
     assert read_rows(shop, "shop.orders") == rows
     fill(shop, clock, 3, 4)
     rows = read_rows(shop, "shop.orders")
-    here = compact(shop.registry, shop.storage, "shop.orders", engines=engines_of(shop.context))
+    here = compact(shop.registry, shop.storage, "shop.orders", engines=engines_of(shop._context))
     assert [run.engine for run in here.runs] == ["local"]
     assert read_rows(shop, "shop.orders") == rows
     assert shop.check().clean
@@ -59,16 +59,16 @@ def test_spark_does_what_is_too_much_for_one_process_and_both_engines_agree(shop
 def test_spark_goes_on_without_a_file_that_cannot_be_decoded(shop: Lake, clock: FixedClock) -> None:
     make_orders(shop)
     fill(shop, clock, 0, 1, 2, 3)
-    bad = shop.list_files("shop.orders")[1].file_path
+    bad = shop.files.list("shop.orders")[1].file_path
     content = Path(bad).read_bytes()
     place = pq.read_metadata(bad).row_group(0).column(0).data_page_offset
     Path(bad).write_bytes(content[:place] + b"\xff" * 12 + content[place + 12 :])
 
-    done = compact(shop.registry, shop.storage, "shop.orders", engines=replace(engines_of(shop.context), local_bytes=0))
+    done = compact(shop.registry, shop.storage, "shop.orders", engines=replace(engines_of(shop._context), local_bytes=0))
 
     assert [(run.engine, run.files_read) for run in done.runs] == [("spark", 3)]
     assert [(file.path, file.code, file.row_group, file.column) for file in done.damaged] == [(bad, "file_damaged", 0, "ts")]
-    assert len(shop.list_files("shop.orders")) == 2
+    assert len(shop.files.list("shop.orders")) == 2
     Path(bad).write_bytes(content)
     assert len(read_rows(shop, "shop.orders")) == 8
     assert shop.check(deep=True).clean
@@ -78,15 +78,15 @@ def test_json_becomes_parquet_where_there_is_spark_and_waits_where_there_is_none
     make_orders(shop)
     fill(shop, clock, 0, 1)
     odd = shop.spark.createDataFrame([(DAY, "salt", 5, float("nan")), (DAY, None, 6, None)], COLUMNS)
-    insert_json(shop.context, "shop.orders", odd.coalesce(1))
+    insert_json(shop._context, "shop.orders", odd.coalesce(1))
     rows = read_rows(shop, "shop.orders", "id", "product")
 
     alone = compact(shop.registry, shop.storage, "shop.orders")
-    both = compact(shop.registry, shop.storage, "shop.orders", engines=engines_of(shop.context))
+    both = compact(shop.registry, shop.storage, "shop.orders", engines=engines_of(shop._context))
 
     assert [(g.reason, g.files) for g in alone.groups] == [("small", 2), ("needs_spark", 1)]
     assert [(run.engine, run.files_read) for run in both.runs] == [("spark", 2)]
-    assert {f.file_type for f in shop.list_files("shop.orders")} == {"parquet"}
+    assert {f.file_type for f in shop.files.list("shop.orders")} == {"parquet"}
     assert read_rows(shop, "shop.orders", "id", "product") == rows
     assert shop.check().clean
 
@@ -95,18 +95,18 @@ def test_partial_results_are_combined_by_spark_or_left_alone(shop: Lake, clock: 
     make_orders(shop)
     fill(shop, clock, 0, 1, 2)
     create_view_set(
-        shop.context, "shop.sums", sql="SELECT product, sum(amount) AS amount FROM shop.orders GROUP BY product", over="shop.orders",
+        shop._context, "shop.sums", sql="SELECT product, sum(amount) AS amount FROM shop.orders GROUP BY product", over="shop.orders",
         combine="SELECT product, sum(amount) AS amount FROM partials GROUP BY product",
     )  # fmt: skip
-    materialize(shop.context, "shop.sums").raise_failed()
+    materialize(shop._context, "shop.sums").raise_failed()
 
     without = plan_compaction(shop.registry, "shop.sums")
-    done = compact(shop.registry, shop.storage, "shop.sums", engines=engines_of(shop.context))
+    done = compact(shop.registry, shop.storage, "shop.sums", engines=engines_of(shop._context))
 
     assert ([g.reason for g in without.groups], without.runs) == (["needs_spark"], ())
     assert [(run.rows_before, run.rows_after, run.engine) for run in done.runs] == [(6, 2, "spark")]
     assert read_rows(shop, "shop.sums", "product", "amount") == [("rice", 6.0), ("tea", 3.0)]
-    assert [s.outcome for s in materialize(shop.context, "shop.sums").slices] == ["fresh"]
+    assert [s.outcome for s in materialize(shop._context, "shop.sums").slices] == ["fresh"]
     assert shop.check().clean
 
 

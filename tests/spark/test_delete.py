@@ -43,7 +43,7 @@ def read_rows(lake: Lake, name: str = ORDERS) -> list[tuple[Any, ...]]:
 
 def stored_schemas(lake: Lake, name: str) -> set[str]:
     """Physical names, types and field ids of every file, at every depth."""
-    return {pq.read_schema(f.file_path).remove_metadata().to_string() for f in lake.list_files(name)}
+    return {pq.read_schema(f.file_path).remove_metadata().to_string() for f in lake.files.list(name)}
 
 
 def test_matching_rows_go_all_others_stay_and_who_asked_is_kept(spark_lake: Lake, spark: SparkSession) -> None:
@@ -51,7 +51,7 @@ def test_matching_rows_go_all_others_stay_and_who_asked_is_kept(spark_lake: Lake
     spark_lake.insert(ORDERS, orders(spark, 0, 100))
     spark_lake.insert(ORDERS, orders(spark, 100, 50))
     before = spark_lake.list_partitions(ORDERS)
-    number = spark_lake.plan(ORDERS).journal_number
+    number = spark_lake.files.plan(ORDERS).journal_number
 
     done = spark_lake.delete(ORDERS, where="id % 10 = 3", actor="ann")
 
@@ -61,7 +61,7 @@ def test_matching_rows_go_all_others_stay_and_who_asked_is_kept(spark_lake: Lake
     after = spark_lake.list_partitions(ORDERS)
     assert [p.begin_insert_time for p in after] == [p.begin_insert_time for p in before]
     assert not {p.partition_id for p in after} & {p.partition_id for p in before}
-    assert {f.removed_group for f in spark_lake.list_files(ORDERS, retired=True) if f.retired_seq is not None} == {done.group}
+    assert {f.removed_group for f in spark_lake.files.list(ORDERS, retired=True) if f.retired_seq is not None} == {done.group}
     assert spark_lake.read(ORDERS, as_of=number).count() == 150
     run = list_runs(spark_lake.registry, job="delete")[0]
     assert (run.actor, run.state, run.result["rows"], run.plan["where"]) == ("ann", "done", 15, "id % 10 = 3")
@@ -71,7 +71,7 @@ def test_matching_rows_go_all_others_stay_and_who_asked_is_kept(spark_lake: Lake
 def test_files_that_match_as_a_whole_are_dropped_unopened_and_others_are_left_alone(spark_lake: Lake, spark: SparkSession) -> None:
     make_orders(spark_lake, partition_by=["day(ts)"])
     spark_lake.insert(ORDERS, orders(spark, 0, 96))  # four days, a file each
-    before = {f.partition_path: f.file_path for f in spark_lake.list_files(ORDERS)}
+    before = {f.partition_path: f.file_path for f in spark_lake.files.list(ORDERS)}
 
     done = spark_lake.delete(ORDERS, where="ts >= '2026-01-02 00:00:00Z' AND ts < '2026-01-03 00:00:00Z'")
     assert (done.rows, done.files_dropped, done.files_rewritten, done.files_examined, done.files_written) == (24, 1, 0, 0, 0)
@@ -79,7 +79,7 @@ def test_files_that_match_as_a_whole_are_dropped_unopened_and_others_are_left_al
 
     assert (done.rows, done.files_dropped, done.files_rewritten, done.files_examined) == (36, 1, 1, 1)
     assert rows_of(spark_lake) == rows_of(orders(spark, 0, 24).unionAll(orders(spark, 48, 12)))
-    after = {f.partition_path: f.file_path for f in spark_lake.list_files(ORDERS)}
+    after = {f.partition_path: f.file_path for f in spark_lake.files.list(ORDERS)}
     assert set(after) == {"ts_day=2026-01-01", "ts_day=2026-01-03"}
     assert after["ts_day=2026-01-01"] == before["ts_day=2026-01-01"]
     assert spark_lake.check().clean
@@ -139,7 +139,7 @@ def test_a_touched_partition_that_changed_meanwhile_conflicts_and_what_was_added
         delete(context, ORDERS, "id = 1")
 
     assert rows_of(spark_lake) == rows_of(orders(spark, 20, 3))
-    registered = {f.file_path for f in spark_lake.list_files(ORDERS, retired=True)}
+    registered = {f.file_path for f in spark_lake.files.list(ORDERS, retired=True)}
     root = Path(spark_lake.storage.paths.root)
     assert {str(root / path) for path in files_in(spark_lake) if "/data/" in path} == registered
     assert spark_lake.check().clean
@@ -165,7 +165,7 @@ def test_rows_of_every_version_are_found_by_the_names_of_today_and_keep_what_the
     assert sorted(tuple(row) for row in left) == [
         (i, f"n{i}", i if i > 9 else None, i, i * 2, i if i > 9 else None, f"k{i}") for i in range(20) if i not in {3, 4, 5, 16, 17}
     ]
-    columns = [spark.read.parquet(f.file_path).columns for f in spark_lake.list_files("shop.events")]
+    columns = [spark.read.parquet(f.file_path).columns for f in spark_lake.files.list("shop.events")]
     assert sorted("m" in names for names in columns) == [False, True]
     assert stored_schemas(spark_lake, "shop.events") == before
     assert spark_lake.check(deep=True).clean
@@ -229,12 +229,12 @@ def test_rows_of_a_view_set_are_not_deleted(spark_lake: Lake) -> None:
 
 def test_json_files_that_lose_rows_become_parquet(spark_lake: Lake, spark: SparkSession) -> None:
     make_orders(spark_lake)
-    spark_lake.insert_json(ORDERS, orders(spark, 0, 10).coalesce(1))
+    spark_lake.insert(ORDERS, orders(spark, 0, 10).coalesce(1), format="json")
 
     done = spark_lake.delete(ORDERS, where="id < 3")
 
     assert (done.rows, done.files_rewritten) == (3, 1)
-    assert {f.file_type for f in spark_lake.list_files(ORDERS)} == {"parquet"}
+    assert {f.file_type for f in spark_lake.files.list(ORDERS)} == {"parquet"}
     assert rows_of(spark_lake) == rows_of(orders(spark, 3, 7))
     assert spark_lake.check().clean
 

@@ -52,9 +52,9 @@ def pairs(spark_lake: Lake, spark: SparkSession) -> Lake:
     numbers = range(COUNT, 2 * COUNT)
     nested = [{"x": n, "y": -n} for n in numbers]
     pq.write_table(pa.table({"id": numbers, "a": [n * 10 for n in numbers], "b": [n * 1000 for n in numbers], "s": nested}), path)
-    spark_lake.register_files(NAME, [str(path)], adopt=True)
+    spark_lake.files.register(NAME, [str(path)], adopt=True)
     for old, new in (("a", "c"), ("b", "a"), ("c", "b"), ("s.x", "z"), ("s.y", "x"), ("s.z", "y")):
-        spark_lake.rename_column(NAME, old, new)
+        spark_lake.columns.rename(NAME, old, new)
     return spark_lake
 
 
@@ -71,7 +71,7 @@ def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
 def test_stored_rows_are_the_same_before_and_after_the_flip(
     pairs: Lake, flip: Callable[[], None], frame_of: Callable[..., DataFrame]
 ) -> None:
-    stored = frame_of(pairs.context, pairs.table(NAME).schema, pairs.plan(NAME).paths)
+    stored = frame_of(pairs._context, pairs.table(NAME).schema, pairs.files.plan(NAME).paths)
     none, beyond, nested = stored.where("a = 7"), stored.where(f"b >= {COUNT * 1000}"), stored.where("s.x = 150")
 
     flip()
@@ -81,11 +81,11 @@ def test_stored_rows_are_the_same_before_and_after_the_flip(
 
 
 def test_what_a_caller_reads_is_the_same_before_and_after_the_flip(pairs: Lake, flip: Callable[[], None]) -> None:
-    pairs.drop_column(NAME, "b")
-    pairs.add_column(NAME, "b", "long")
+    pairs.columns.drop(NAME, "b")
+    pairs.columns.add(NAME, "b", "long")
     whole, nested = pairs.read(NAME), pairs.read(NAME, where="s.y = 150")
     beyond = pairs.sql(f"SELECT count(*), sum(b) FROM {NAME} WHERE a >= {COUNT * 1000} AND b IS NULL")
-    files = frame_with_files(pairs.context, pairs.table(NAME).schema, pairs.plan(NAME).paths)
+    files = frame_with_files(pairs._context, pairs.table(NAME).schema, pairs.files.plan(NAME).paths)
 
     flip()
 
@@ -100,11 +100,11 @@ def test_deleting_and_compacting_after_the_flip_keep_every_row_and_write_ids(pai
     flip()
 
     deleted = pairs.delete(NAME, "a = 150000")
-    done = compact(pairs.registry, pairs.storage, NAME, engines=replace(engines_of(pairs.context), local_bytes=0))
+    done = compact(pairs.registry, pairs.storage, NAME, engines=replace(engines_of(pairs._context), local_bytes=0))
 
     assert deleted.rows == 1
     assert [(run.engine, run.rows_after) for run in done.runs] == [("spark", 2 * COUNT - 1)]
-    (path,) = pairs.plan(NAME).paths
+    (path,) = pairs.files.plan(NAME).paths
     assert list_ids(pq.read_schema(path)) == {"id": 1, "a": 2, "b": 3, "s": 4, "s.x": 5, "s.y": 6}
     assert sorted(row["a"] for row in pairs.read(NAME).collect()) == [n * 1000 for n in range(2 * COUNT) if n != 150]
     assert pairs.check(deep=True).clean

@@ -35,7 +35,7 @@ def age(root: Path) -> None:
 
 def follow_all_advice(lake: Lake) -> None:
     age(Path(lake.storage.paths.root))
-    lake.sweep_orphans(older_than=OLD, dry_run=False)
+    lake.files.sweep_orphans(older_than=OLD, dry_run=False)
     lake.repair(dry_run=False, orphans_older_than=timedelta(hours=2))
     lake.registry.transact(lambda tx: tx.run("UPDATE temporary_files SET expiration = 1"), tables=[])
     lake.delete_expired_temporary_files()

@@ -168,7 +168,7 @@ def test_what_became_incompatible_can_be_retired_in_one_call(lake: Lake) -> None
 def test_retiring_by_file_says_that_it_is_deprecated(lake: Lake) -> None:
     make_table(lake.registry)
     write_partition(lake, 1)
-    path = lake.list_files(str(ORDERS))[0].file_path
+    path = lake.files.list(str(ORDERS))[0].file_path
 
     paths = (path, path, f"{lake.storage.paths.root}/none.parquet")
     with pytest.warns(DeprecationWarning, match="use retire_partition_by_metadata"):

@@ -27,10 +27,10 @@ def test_many_small_writes_are_one_batch_with_one_row_per_file(spark_lake: Lake,
     make_orders(spark_lake)
     rotated: list[InsertResult] = []
 
-    with GroupedWriter(spark_lake.context, ORDERS, rotate_after=LONG_S, on_rotate=rotated.append) as writer:
+    with GroupedWriter(spark_lake._context, ORDERS, rotate_after=LONG_S, on_rotate=rotated.append) as writer:
         for number in range(many):
             assert writer.write(orders(spark, number * 3, 3).coalesce(1)) is None
-        assert spark_lake.list_files(ORDERS) == []  # nothing is visible before its rotation
+        assert spark_lake.files.list(ORDERS) == []  # nothing is visible before its rotation
 
     assert [(result.files, result.rows) for result in rotated] == [(many, 3 * many)]
     assert count(spark_lake.registry, "partitions") == 1
@@ -41,7 +41,7 @@ def test_many_small_writes_are_one_batch_with_one_row_per_file(spark_lake: Lake,
 
 def test_a_group_that_is_big_enough_is_rotated_by_the_write_that_filled_it(spark_lake: Lake, spark: SparkSession) -> None:
     make_orders(spark_lake)
-    with GroupedWriter(spark_lake.context, ORDERS, rotate_after=LONG_S, rotate_bytes=1) as writer:
+    with GroupedWriter(spark_lake._context, ORDERS, rotate_after=LONG_S, rotate_bytes=1) as writer:
         results = [writer.write(orders(spark, number * 3, 3)) for number in range(2)]
 
     assert [result.rows for result in results if result is not None] == [3, 3]
@@ -51,15 +51,15 @@ def test_a_group_that_is_big_enough_is_rotated_by_the_write_that_filled_it(spark
 
 def test_json_files_rotate_and_become_parquet_as_others_do(spark_lake: Lake, spark: SparkSession) -> None:
     make_orders(spark_lake, partition_by=["day(ts)"])
-    with GroupedWriter(spark_lake.context, ORDERS, rotate_after=LONG_S, rotate_bytes=1, format="json") as writer:
+    with GroupedWriter(spark_lake._context, ORDERS, rotate_after=LONG_S, rotate_bytes=1, format="json") as writer:
         results = [writer.write(orders(spark, number * 3, 3)) for number in range(2)]
 
     assert [result.rows for result in results if result is not None] == [3, 3]
-    assert {f.file_type for f in spark_lake.list_files(ORDERS)} == {"json"}
+    assert {f.file_type for f in spark_lake.files.list(ORDERS)} == {"json"}
     assert count(spark_lake.registry, "partitions") == 2
 
     spark_lake.compact(ORDERS)
-    assert {f.file_type for f in spark_lake.list_files(ORDERS)} == {"parquet"}
+    assert {f.file_type for f in spark_lake.files.list(ORDERS)} == {"parquet"}
     assert rows_of(spark_lake, ORDERS) == rows_of(orders(spark, 0, 6))
     assert spark_lake.check().clean
 
@@ -68,7 +68,7 @@ def test_a_group_that_is_old_enough_is_rotated_though_nobody_writes(spark_lake: 
     make_orders(spark_lake)
     rotated = threading.Event()
 
-    with GroupedWriter(spark_lake.context, ORDERS, rotate_after=0.05, on_rotate=lambda _: rotated.set()) as writer:
+    with GroupedWriter(spark_lake._context, ORDERS, rotate_after=0.05, on_rotate=lambda _: rotated.set()) as writer:
         writer.write(orders(spark, 0, 3))
         assert rotated.wait(60)
         assert rows_of(spark_lake, ORDERS) == rows_of(orders(spark, 0, 3))
@@ -98,7 +98,7 @@ def test_leaving_by_an_error_discards_what_was_not_rotated(spark_lake: Lake, spa
     before = logical_dump(spark_lake.registry, without=AUDIT)
 
     with pytest.raises(ZeroDivisionError):
-        fail_in(GroupedWriter(spark_lake.context, ORDERS, rotate_after=LONG_S), spark)
+        fail_in(GroupedWriter(spark_lake._context, ORDERS, rotate_after=LONG_S), spark)
 
     assert logical_dump(spark_lake.registry, without=AUDIT) == before
     assert files_in(spark_lake) == []
@@ -111,7 +111,7 @@ def test_a_write_that_fails_costs_its_own_rows_alone(spark_lake: Lake, spark: Sp
     spark_lake.create_table("shop.t", schema_like(good), event_time="ts")
     bad = good.selectExpr("* EXCEPT (amount)", "IF(id = 2, CAST(raise_error('row 2') AS DOUBLE), amount) AS amount")
 
-    with GroupedWriter(spark_lake.context, "shop.t", rotate_after=LONG_S) as writer:
+    with GroupedWriter(spark_lake._context, "shop.t", rotate_after=LONG_S) as writer:
         writer.write(good)
         with pytest.raises(SparkRefusedError):
             writer.write(bad)
@@ -140,7 +140,7 @@ def test_a_rotation_that_fails_behind_the_writers_back_is_told_to_the_next_calle
 
     with spark_lake.registry.write() as tx:
         tx.run("UPDATE operations SET lease_until = 0 WHERE state = 'writing'")
-    assert len(spark_lake.recover()) == 1
+    assert len(spark_lake.files.recover()) == 1
     assert files_in(spark_lake) == []
     assert spark_lake.check().clean
 
@@ -148,10 +148,10 @@ def test_a_rotation_that_fails_behind_the_writers_back_is_told_to_the_next_calle
 def test_bad_settings_and_a_closed_writer_are_refused(spark_lake: Lake, spark: SparkSession) -> None:
     make_orders(spark_lake)
     with pytest.raises(InvalidValueError, match="must both be positive"):
-        GroupedWriter(spark_lake.context, ORDERS, rotate_after=0)
+        GroupedWriter(spark_lake._context, ORDERS, rotate_after=0)
     with pytest.raises(InvalidValueError, match="format 'avro' is not known: use one of parquet, json"):
         spark_lake.writer(ORDERS, format="avro")  # type: ignore[arg-type]
-    writer = GroupedWriter(spark_lake.context, ORDERS)
+    writer = GroupedWriter(spark_lake._context, ORDERS)
     assert writer.close() is None
     with pytest.raises(InvalidValueError, match=r"the writer of shop.orders is closed"):
         writer.write(orders(spark, 0, 1))
@@ -159,9 +159,9 @@ def test_bad_settings_and_a_closed_writer_are_refused(spark_lake: Lake, spark: S
 
 def test_an_insert_beside_an_open_group_is_visible_at_once(spark_lake: Lake, spark: SparkSession) -> None:
     make_orders(spark_lake)
-    with GroupedWriter(spark_lake.context, ORDERS, rotate_after=LONG_S) as writer:
+    with GroupedWriter(spark_lake._context, ORDERS, rotate_after=LONG_S) as writer:
         writer.write(orders(spark, 0, 3))
-        insert(spark_lake.context, ORDERS, orders(spark, 10, 2))
+        insert(spark_lake._context, ORDERS, orders(spark, 10, 2))
         assert rows_of(spark_lake, ORDERS) == rows_of(orders(spark, 10, 2))
 
     assert spark_lake.table(ORDERS).row.row_count == 5

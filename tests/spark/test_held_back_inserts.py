@@ -33,7 +33,7 @@ def overwrite(lake: Lake, df: DataFrame) -> None:
 
 
 def insert_json(lake: Lake, df: DataFrame) -> None:
-    lake.insert_json(ORDERS, df)
+    lake.insert(ORDERS, df, format="json")
 
 
 def stream(lake: Lake, df: DataFrame) -> None:
@@ -50,7 +50,7 @@ def delete(lake: Lake, _: DataFrame) -> None:
 
 
 def register_json(lake: Lake, _: DataFrame) -> None:
-    register_json_files(lake.context, ORDERS, [f"{lake.storage.paths.root}/orders.json"])
+    register_json_files(lake._context, ORDERS, [f"{lake.storage.paths.root}/orders.json"])
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_stale_view_set_is_not_built(held: Lake) -> None:
 
 
 def test_a_grouped_writer_that_was_refused_takes_rows_again(held: Lake, spark: SparkSession) -> None:
-    with GroupedWriter(held.context, ORDERS) as writer:
+    with GroupedWriter(held._context, ORDERS) as writer:
         with pytest.raises(BackPressureError):
             writer.write(orders(spark, 0, 3))
         within(held.registry, lambda tx: set_committed_group(tx, NAME, 1, snapshot_id=1))

@@ -42,7 +42,7 @@ Before = tuple[object, list[str]]
 def filled(spark_lake: Lake, spark: SparkSession) -> Lake:
     make_orders(spark_lake)
     make_orders(spark_lake, "shop.parted", partition_by=["day(ts)"])
-    insert(spark_lake.context, ORDERS, orders(spark, 0, 10))
+    insert(spark_lake._context, ORDERS, orders(spark, 0, 10))
     return spark_lake
 
 
@@ -59,7 +59,7 @@ def test_a_row_that_makes_a_task_fail_changes_nothing(filled: Lake, spark: Spark
     before = state(filled)
 
     with pytest.raises(SparkRefusedError, match=r"writing rows into shop.*row 57"):
-        insert(filled.context, name, orders(spark, 0, 100).selectExpr("id", "ts", FAILING_ROW), mode=mode)  # type: ignore[arg-type]
+        insert(filled._context, name, orders(spark, 0, 100).selectExpr("id", "ts", FAILING_ROW), mode=mode)  # type: ignore[arg-type]
 
     assert state(filled) == before
     assert count(filled.registry, "operations", "state = 'rolled_back'") == 1
@@ -73,7 +73,7 @@ def test_a_python_function_that_fails_changes_nothing(filled: Lake, spark: Spark
     broken = F.udf(lambda number: 1 / (number - 3), "double")
 
     with pytest.raises(SparkRefusedError, match="ZeroDivisionError"):
-        insert(filled.context, ORDERS, orders(spark, 0, 5).withColumn("amount", broken("id")))
+        insert(filled._context, ORDERS, orders(spark, 0, 5).withColumn("amount", broken("id")))
 
     assert state(filled) == before
     assert filled.check().clean
@@ -96,10 +96,10 @@ def test_a_directory_that_cannot_be_written_changes_nothing(filled: Lake, spark:
     (data / "data").write_text("in the way")
 
     with pytest.raises(UnavailableError):
-        insert(filled.context, "shop.parted", orders(spark, 0, 3))
+        insert(filled._context, "shop.parted", orders(spark, 0, 3))
 
     (data / "data").unlink()
-    filled.recover()
+    filled.files.recover()
     assert state(filled) == before
     assert count(filled.registry, "table_files") == len(before[1])
 
@@ -111,7 +111,7 @@ def test_a_warehouse_that_vanished_is_told_and_nothing_changes(filled: Lake, spa
     root.rename(hidden)
 
     with pytest.raises(StorageUnavailableError, match="has no marker: mount it"):
-        insert(filled.context, ORDERS, orders(spark, 0, 3))
+        insert(filled._context, ORDERS, orders(spark, 0, 3))
 
     assert not root.exists()
     hidden.rename(root)
@@ -146,7 +146,7 @@ def _recover(lake: Lake) -> None:
     """As if the leases of dead writers had ended."""
     with lake.registry.write() as tx:
         tx.run("UPDATE operations SET lease_until = 0 WHERE state IN ('writing', 'rolling_back')")
-    lake.recover()
+    lake.files.recover()
 
 
 def interrupt(_: str) -> None:
@@ -241,20 +241,20 @@ def _sweep(lake: Lake, known: list[str]) -> None:
 def test_a_block_that_publishes_nothing_leaves_nothing(filled: Lake, spark: SparkSession) -> None:
     before = state(filled)
 
-    with staging(filled.context.registry, filled.context.storage, filled.table(ORDERS)) as work:
-        write_frame(filled.context, work, work.table, orders(spark, 0, 3))
+    with staging(filled._context.registry, filled._context.storage, filled.table(ORDERS)) as work:
+        write_frame(filled._context, work, work.table, orders(spark, 0, 3))
 
     assert state(filled) == before
     assert filled.check().clean
 
 
 def test_the_lease_is_renewed_while_the_writer_works(filled: Lake) -> None:
-    with staging(filled.context.registry, filled.context.storage, filled.table(ORDERS), lease_us=3_000_000) as work:
+    with staging(filled._context.registry, filled._context.storage, filled.table(ORDERS), lease_us=3_000_000) as work:
         assert work.directory  # which waits for the intent
         first = _lease(filled, work.operation.op_id)
         while _lease(filled, work.operation.op_id) == first:
             pass
-        assert filled.recover() == []
+        assert filled.files.recover() == []
 
 
 def _lease(lake: Lake, op_id: str) -> int:
@@ -280,6 +280,6 @@ def test_what_spark_says_becomes_a_typed_error(text: str, expected: type[Lakebed
 
 def test_rows_stay_readable_after_a_failure(filled: Lake, spark: SparkSession) -> None:
     with pytest.raises(SparkRefusedError):
-        insert(filled.context, ORDERS, orders(spark, 0, 100).selectExpr("id", "ts", FAILING_ROW), mode="overwrite")
+        insert(filled._context, ORDERS, orders(spark, 0, 100).selectExpr("id", "ts", FAILING_ROW), mode="overwrite")
 
     assert rows_of(filled, ORDERS) == rows_of(orders(spark, 0, 10))

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 def test_rows_of_both_formats_are_read_together(spark_lake: Lake, spark: SparkSession) -> None:
     make_orders(spark_lake)
 
-    insert(spark_lake.context, ORDERS, orders(spark, 0, 4))
-    result = insert_json(spark_lake.context, ORDERS, orders(spark, 4, 3))
+    insert(spark_lake._context, ORDERS, orders(spark, 0, 4))
+    result = insert_json(spark_lake._context, ORDERS, orders(spark, 4, 3))
 
-    files = spark_lake.list_files(ORDERS)
+    files = spark_lake.files.list(ORDERS)
     assert {(f.file_type, f.row_count) for f in files if f.file_type == "json"} <= {("json", 1), ("json", 2)}
     assert (result.rows, spark_lake.table(ORDERS).row.row_count) == (3, 7)
     assert rows_of(spark_lake.read(ORDERS)) == rows_of(orders(spark, 0, 7))
@@ -42,7 +42,7 @@ def test_every_value_of_a_json_file_comes_back(spark_lake: Lake, spark: SparkSes
     )  # fmt: skip
     spark_lake.create_table("shop.kinds", schema_like(df), event_time="n")
 
-    insert_json(spark_lake.context, "shop.kinds", df)
+    insert_json(spark_lake._context, "shop.kinds", df)
 
     assert sorted(map(repr, spark_lake.read("shop.kinds").collect())) == sorted(map(repr, df.collect()))
     (low, high), *_ = {(p.min_event_time, p.max_event_time) for p in spark_lake.list_partitions("shop.kinds")}
@@ -53,12 +53,12 @@ def test_every_value_of_a_json_file_comes_back(spark_lake: Lake, spark: SparkSes
 
 def test_json_never_enters_a_group(spark_lake: Lake, spark: SparkSession) -> None:
     make_orders(spark_lake)
-    insert_json(spark_lake.context, ORDERS, orders(spark, 0, 3))
-    insert(spark_lake.context, ORDERS, orders(spark, 3, 1))
+    insert_json(spark_lake._context, ORDERS, orders(spark, 0, 3))
+    insert(spark_lake._context, ORDERS, orders(spark, 3, 1))
 
     seal_pending(spark_lake.registry)
 
-    assert {f.file_type for f in spark_lake.list_files(ORDERS) if f.added_group is not None} == {"parquet"}
+    assert {f.file_type for f in spark_lake.files.list(ORDERS) if f.added_group is not None} == {"parquet"}
     assert spark_lake.check().clean
 
 
@@ -79,8 +79,8 @@ def test_json_files_of_others_are_registered_where_they_lie(spark_lake: Lake, sp
     )
     other = put(spark_lake, "other.json", '{"id": 2, "ts": "2026-01-01T02:00:00.000000Z", "amount": 1.0}')
 
-    register_json_files(spark_lake.context, ORDERS, [one, other], batch=("drop", 1))
-    register_json_files(spark_lake.context, ORDERS, [one, other], batch=("drop", 1))
+    register_json_files(spark_lake._context, ORDERS, [one, other], batch=("drop", 1))
+    register_json_files(spark_lake._context, ORDERS, [one, other], batch=("drop", 1))
 
     assert rows_of(spark_lake.read(ORDERS)) == rows_of(orders(spark, 0, 3))
     assert spark_lake.check(deep=True).clean
@@ -93,13 +93,13 @@ def test_a_line_that_does_not_fit_refuses_the_file(spark_lake: Lake, line: str) 
     before = logical_dump(spark_lake.registry, without=AUDIT)
 
     with pytest.raises(RefusedError):
-        register_json_files(spark_lake.context, ORDERS, [path])
+        register_json_files(spark_lake._context, ORDERS, [path])
 
     assert logical_dump(spark_lake.registry, without=AUDIT) == before
 
 
 def paths_of(lake: Lake, name: str, file_type: str) -> set[str]:
-    return {f.partition_path for f in lake.list_files(name) if f.file_type == file_type}
+    return {f.partition_path for f in lake.files.list(name) if f.file_type == file_type}
 
 
 def test_json_of_a_partitioned_table_lies_in_its_partitions_and_becomes_parquet_there(spark_lake: Lake, spark: SparkSession) -> None:
@@ -110,9 +110,9 @@ def test_json_of_a_partitioned_table_lies_in_its_partitions_and_becomes_parquet_
     parted = ["day(ts)", "bucket(3, id)", "s", "truncate(10, d)"]
     for name in ("shop.json", "shop.parquet"):
         spark_lake.create_table(name, schema_like(df), event_time="ts", partition_by=parted)
-    insert(spark_lake.context, "shop.parquet", df)
+    insert(spark_lake._context, "shop.parquet", df)
 
-    insert_json(spark_lake.context, "shop.json", df)
+    insert_json(spark_lake._context, "shop.json", df)
     expected = paths_of(spark_lake, "shop.parquet", "parquet")
     assert paths_of(spark_lake, "shop.json", "json") == expected
     assert rows_of(spark_lake.read("shop.json", where="id < 3")) == rows_of(df.where("id < 3"))
@@ -132,10 +132,10 @@ def test_rows_of_several_partitions_in_one_json_file_are_refused(spark_lake: Lak
     before = logical_dump(spark_lake.registry, without=AUDIT)
 
     with pytest.raises(InvalidValueError, match=r"mixed.json holds rows of several partitions of shop.orders \(ts_day\)"):
-        register_json_files(spark_lake.context, ORDERS, [put(spark_lake, "mixed.json", first, second)])
+        register_json_files(spark_lake._context, ORDERS, [put(spark_lake, "mixed.json", first, second)])
     assert logical_dump(spark_lake.registry, without=AUDIT) == before
 
-    register_json_files(spark_lake.context, ORDERS, [put(spark_lake, "whole.json", second)])
+    register_json_files(spark_lake._context, ORDERS, [put(spark_lake, "whole.json", second)])
     assert paths_of(spark_lake, ORDERS, "json") == {"ts_day=2026-01-02"}
 
 
@@ -143,4 +143,4 @@ def test_an_empty_file_is_refused(spark_lake: Lake) -> None:
     make_orders(spark_lake)
 
     with pytest.raises(UnreadableFileError, match="it holds no row"):
-        register_json_files(spark_lake.context, ORDERS, [put(spark_lake, "empty.json")])
+        register_json_files(spark_lake._context, ORDERS, [put(spark_lake, "empty.json")])

@@ -42,17 +42,17 @@ def test_a_writer_killed_in_the_middle_is_undone_by_recovery(
     spark_lake: Lake, spark: SparkSession, url: str, tmp_path: Path, where: str
 ) -> None:
     make_orders(spark_lake)
-    insert(spark_lake.context, ORDERS, orders(spark, 100, 5))
+    insert(spark_lake._context, ORDERS, orders(spark, 100, 5))
     before, files = logical_dump(spark_lake.registry, without=OUTSIDE), files_in(spark_lake)
     flag = new_flag(tmp_path)
 
     with working(where, url, spark_lake.storage.paths.root, str(flag)):
         assert flag.read_text() == "here"
-        assert spark_lake.recover() == []  # it is alive as far as anybody can tell
+        assert spark_lake.files.recover() == []  # it is alive as far as anybody can tell
 
     later = FixedClock(datetime.now(UTC) + timedelta(hours=1))
     with connect(url, warehouse=spark_lake.storage.paths.root, clock=later) as recovering:
-        assert len(recovering.recover()) == 1
+        assert len(recovering.files.recover()) == 1
     assert logical_dump(spark_lake.registry, without=OUTSIDE) == before
     assert files_in(spark_lake) == files
     assert spark_lake.check(deep=True).clean

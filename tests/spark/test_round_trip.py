@@ -91,9 +91,9 @@ def test_rows_come_back_exactly(spark_lake: Lake, spark: SparkSession, sample: t
     spark_lake.create_table(name, schema)
     arrow = pa.Table.from_pylist(rows, schema=to_arrow_nullable(schema))
 
-    result = insert(spark_lake.context, name, spark.createDataFrame(arrow, schema=to_spark_nullable(schema)))
+    result = insert(spark_lake._context, name, spark.createDataFrame(arrow, schema=to_spark_nullable(schema)))
 
-    paths = [file.file_path for file in spark_lake.list_files(name)]
+    paths = [file.file_path for file in spark_lake.files.list(name)]
     found = [row for path in paths for row in pq.read_table(path).to_pylist()]
     assert result.rows == len(rows)
     assert _sorted(found) == _sorted(arrow.to_pylist())
@@ -109,9 +109,9 @@ def test_lists_without_any_element_come_back(spark_lake: Lake, spark: SparkSessi
     )
     spark_lake.create_table("shop.hollow", schema_like(df))
 
-    insert(spark_lake.context, "shop.hollow", df.coalesce(1))
+    insert(spark_lake._context, "shop.hollow", df.coalesce(1))
 
-    (file,) = spark_lake.list_files("shop.hollow")
+    (file,) = spark_lake.files.list("shop.hollow")
     assert pq.read_table(file.file_path).to_pylist() == [{"a": None, "b": [], "m": [(number, None)]} for number in (0, 1)]
     assert spark_lake.check().clean
 
@@ -139,8 +139,8 @@ def test_awkward_values_come_back_exactly(spark_lake: Lake, spark: SparkSession)
     spark_lake.create_table("shop.awkward", schema)
     arrow = pa.Table.from_pylist(rows, schema=to_arrow_nullable(schema))
 
-    insert(spark_lake.context, "shop.awkward", spark.createDataFrame(arrow, schema=to_spark_nullable(schema)).coalesce(1))
+    insert(spark_lake._context, "shop.awkward", spark.createDataFrame(arrow, schema=to_spark_nullable(schema)).coalesce(1))
 
-    (file,) = spark_lake.list_files("shop.awkward")
+    (file,) = spark_lake.files.list("shop.awkward")
     assert _sorted(pq.read_table(file.file_path).to_pylist()) == _sorted(arrow.to_pylist())
     assert spark_lake.check().clean

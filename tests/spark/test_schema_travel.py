@@ -107,7 +107,7 @@ def empty_like(lake: Lake) -> DataFrame:
 
 
 def alter(lake: Lake, *changes: Change) -> None:
-    lake.alter(ITEMS, *changes)
+    lake.columns.alter(ITEMS, *changes)
 
 
 def iceberg_table(lake: Lake) -> StaticTable:
@@ -161,7 +161,7 @@ def test_rolling_back_brings_the_columns_back_under_their_ids(shop: Lake, change
     since = fill(shop, empty_like(shop))
     last_column_id = iceberg_table(shop).metadata.last_column_id
 
-    done = shop.rollback(ITEMS, before.snapshot_id)
+    done = shop.snapshots.rollback(ITEMS, before.snapshot_id)
     now = shop.snapshot(ITEMS)
 
     assert now is not None
@@ -184,7 +184,7 @@ def test_columns_added_since_stay_and_are_null_in_the_old_rows(shop: Lake) -> No
     alter(shop, AddColumn(column="note", type=STRING), DropColumn(column="amount"))
     fill(shop, shop.spark.sql(f"SELECT id, name, address, lines, 'x' AS note FROM ({FIRST})"))
 
-    shop.rollback(ITEMS, before.snapshot_id)
+    shop.snapshots.rollback(ITEMS, before.snapshot_id)
 
     assert shop.read(ITEMS).columns == ["id", "name", "amount", "address", "lines", "note"]
     assert {(row.amount is None, row.note) for row in shop.read(ITEMS).collect()} == {(False, None)}
@@ -198,7 +198,7 @@ def test_a_type_that_was_widened_since_stays_wide(shop: Lake) -> None:
     alter(shop, WidenColumn(column="id", type=LONG))
     fill(shop, shop.spark.sql(f"SELECT 5000000000L AS id, name, amount, address, lines FROM ({FIRST})"))
 
-    shop.rollback(ITEMS, before.snapshot_id)
+    shop.snapshots.rollback(ITEMS, before.snapshot_id)
 
     assert dict(shop.read(ITEMS).dtypes)["id"] == "bigint"
     assert dict(shop.read(ITEMS, as_of=before.snapshot_id).dtypes)["id"] == "int"
@@ -213,12 +213,12 @@ def test_an_old_name_that_another_column_has_now_is_refused_and_nothing_changes(
     schema = shop.table(ITEMS).schema
 
     with pytest.raises(RollbackRefusedError, match=r"amount was field 3 then and is field \d+ now") as caught:
-        shop.rollback(ITEMS, before.snapshot_id)
+        shop.snapshots.rollback(ITEMS, before.snapshot_id)
 
     assert (caught.value.table, caught.value.snapshot_id) == (ITEMS, before.snapshot_id)
     assert shop.table(ITEMS).schema == schema
     alter(shop, RenameColumn(column="amount", to="amount_text"))
-    shop.rollback(ITEMS, before.snapshot_id)
+    shop.snapshots.rollback(ITEMS, before.snapshot_id)
     assert shop.read(ITEMS).columns == [*(name for name, _ in before.types), "amount_text"]
     assert shop.check(deep=True).clean
 
@@ -229,7 +229,7 @@ def test_rolled_back_files_of_several_versions_are_compacted_and_deleted_from_li
     mixed = fill(shop, shop.spark.sql(f"SELECT id + 10 AS id, name, address, lines, 'x' AS note FROM ({FIRST})"))
     alter(shop, RenameColumn(column="note", to="remark"))
 
-    shop.rollback(ITEMS, mixed.snapshot_id)
+    shop.snapshots.rollback(ITEMS, mixed.snapshot_id)
     assert (shop.read(ITEMS).dtypes, rows_of(shop.read(ITEMS))) == (mixed.types, mixed.rows)
 
     shop.delete(ITEMS, where="id IN (1, 11)")
@@ -280,7 +280,7 @@ def test_duckdb_sees_the_same_columns_at_every_snapshot(shop: Lake) -> None:
     before = fill(shop)
     alter(shop, *CHANGES["everything"])
     since = fill(shop, empty_like(shop))
-    shop.rollback(ITEMS, before.snapshot_id)
+    shop.snapshots.rollback(ITEMS, before.snapshot_id)
     now = shop.snapshot(ITEMS)
 
     location = list_snapshots(shop.registry, shop.table(ITEMS).table_id)[-1].metadata_location
@@ -299,9 +299,9 @@ def test_views_that_a_rollback_breaks_are_named(shop: Lake) -> None:
     shop.create_view_set("shop.all_of_it", over=ITEMS, sql=f"SELECT * FROM {ITEMS}")
     shop.create_view_set("shop.named", over=ITEMS, sql=f"SELECT id, name FROM {ITEMS}")
 
-    planned = shop.rollback(ITEMS, before.snapshot_id, dry_run=True)
+    planned = shop.snapshots.rollback(ITEMS, before.snapshot_id, dry_run=True)
     assert "price" in shop.read(ITEMS).columns
-    done = shop.rollback(ITEMS, before.snapshot_id)
+    done = shop.snapshots.rollback(ITEMS, before.snapshot_id)
 
     assert planned.broken_views == done.broken_views == ("shop.all_of_it", "shop.priced")
     for view in done.broken_views:
@@ -316,7 +316,7 @@ def test_a_view_set_is_read_by_number_and_time_as_its_old_definition_had_it(shop
     shop.create_view_set("shop.totals", over=ITEMS, sql=f"SELECT id, amount FROM {ITEMS}")
     shop.materialize("shop.totals").raise_failed()
     old = rows_of(shop.read("shop.totals"))
-    number, moment = shop.plan("shop.totals").journal_number, datetime.now(UTC)
+    number, moment = shop.files.plan("shop.totals").journal_number, datetime.now(UTC)
     wait_past(moment)
     shop.create_view_set("shop.totals", over=ITEMS, sql=f"SELECT id, amount * 2 AS twice FROM {ITEMS}", promote="now")
     shop.materialize("shop.totals").raise_failed()

@@ -42,12 +42,12 @@ def rows(frame: DataFrame) -> set[tuple[Any, ...]]:
 def events(spark_lake: Lake) -> Iterator[Lake]:
     make_events(spark_lake, ORDERS)
     yield spark_lake
-    spark_lake.context.lease.close()
+    spark_lake._context.lease.close()
     assert spark_lake.check().clean
 
 
 def live(lake: Lake) -> list[str]:
-    return lake.plan(NAME).paths
+    return lake.files.plan(NAME).paths
 
 
 def test_a_directory_stands_for_its_files_only_when_all_are_wanted(events: Lake) -> None:
@@ -58,8 +58,8 @@ def test_a_directory_stands_for_its_files_only_when_all_are_wanted(events: Lake)
 
     assert spark_paths(events.storage, whole) == [directory]
     assert directory not in spark_paths(events.storage, whole[:2])
-    assert ids(frame_of(events.context, EVENTS, whole)) == [day * 100 + i for day in range(3) for i in range(4)]
-    assert ids(frame_of(events.context, EVENTS, whole[1:])) == [day * 100 + i for day in (1, 2) for i in range(4)]
+    assert ids(frame_of(events._context, EVENTS, whole)) == [day * 100 + i for day in range(3) for i in range(4)]
+    assert ids(frame_of(events._context, EVENTS, whole[1:])) == [day * 100 + i for day in (1, 2) for i in range(4)]
 
 
 def test_spark_connect_is_given_every_file_by_name_because_it_lists_again_for_each_action(events: Lake) -> None:
@@ -76,7 +76,7 @@ def test_many_files_of_many_inserts_go_as_few_patterns_that_name_each(events: La
 
     assert len(given) == 2
     assert sorted(Path(path).parent.name for path in live(events)[1:]) == sorted(set(re.findall(r"[0-9a-f]{32}", "".join(given))))
-    assert len(ids(frame_of(events.context, EVENTS, live(events)[1:]))) == 16
+    assert len(ids(frame_of(events._context, EVENTS, live(events)[1:]))) == 16
 
 
 def test_a_file_that_somebody_put_beside_ours_is_not_read(events: Lake) -> None:
@@ -84,7 +84,7 @@ def test_a_file_that_somebody_put_beside_ours_is_not_read(events: Lake) -> None:
     stray = Path(live(events)[0]).with_name("part-stray.parquet")
     stray.write_bytes(Path(live(events)[0]).read_bytes())
 
-    assert ids(read(events.context, NAME)) == [0, 1, 2, 3, 100, 101, 102, 103]
+    assert ids(read(events._context, NAME)) == [0, 1, 2, 3, 100, 101, 102, 103]
 
     stray.unlink()
 
@@ -111,8 +111,8 @@ def test_directory_names_never_become_columns(events: Lake) -> None:
         below.mkdir()
         moved.append(str(Path(path).rename(below / "part.parquet")))
 
-    frame = frame_of(events.context, EVENTS, moved)
-    one = frame_of(events.context, EVENTS, moved[:1])
+    frame = frame_of(events._context, EVENTS, moved)
+    one = frame_of(events._context, EVENTS, moved[:1])
 
     assert frame.columns == one.columns == ["id", "ts", "name"]
     assert len(ids(frame)) == 8
@@ -132,11 +132,11 @@ def test_a_warehouse_may_have_any_name(root: str, tmp_path: Path, spark: SparkSe
         for day in (2, 3):
             write_rows(lake, ORDERS, day_rows(day))
 
-        everything, some = read(lake.context, NAME), read(lake.context, NAME, begin=START + timedelta(days=1))
+        everything, some = read(lake._context, NAME), read(lake._context, NAME, begin=START + timedelta(days=1))
 
         assert len(ids(everything)) == 16
         assert len(ids(some)) == 12
-        lake.context.lease.close()
+        lake._context.lease.close()
 
 
 def test_a_colon_and_a_pattern_in_one_path_are_refused(tmp_path: Path, spark: SparkSession) -> None:
@@ -145,8 +145,8 @@ def test_a_colon_and_a_pattern_in_one_path_are_refused(tmp_path: Path, spark: Sp
         write_rows(lake, ORDERS, day_rows(0))
 
         with pytest.raises(PathRefusedError, match="colon"):
-            read(lake.context, NAME)
-        lake.context.lease.close()
+            read(lake._context, NAME)
+        lake._context.lease.close()
 
 
 def test_a_lost_file_is_told_and_not_passed_over(spark_lake: Lake) -> None:
@@ -157,8 +157,8 @@ def test_a_lost_file_is_told_and_not_passed_over(spark_lake: Lake) -> None:
     Path(lost).unlink()
 
     with pytest.raises(FileChangedError, match="registered and gone"):
-        read(spark_lake.context, NAME)
-    spark_lake.context.lease.close()
+        read(spark_lake._context, NAME)
+    spark_lake._context.lease.close()
 
 
 def test_a_warehouse_that_vanished_is_unavailable_not_empty(spark_lake: Lake) -> None:
@@ -168,22 +168,22 @@ def test_a_warehouse_that_vanished_is_unavailable_not_empty(spark_lake: Lake) ->
     root.rename(root.with_name("elsewhere"))
 
     with pytest.raises(StorageUnavailableError, match="mount it"):
-        read(spark_lake.context, NAME)
-    spark_lake.context.lease.close()
+        read(spark_lake._context, NAME)
+    spark_lake._context.lease.close()
 
 
 def test_json_files_are_read_beside_parquet(events: Lake) -> None:
     write_rows(events, ORDERS, day_rows(0))
     write_json(events, ORDERS, [{"id": 7, "ts": "2026-01-05T00:00:00Z", "name": "seven"}, {"id": 8}])
 
-    frame = read(events.context, NAME)
+    frame = read(events._context, NAME)
 
     assert ids(frame) == [0, 1, 2, 3, 7, 8]
     assert rows(frame.where("id >= 7")) == {(7, (START + timedelta(days=4)).replace(tzinfo=None), "seven"), (8, None, None)}
 
 
 def test_an_empty_table_has_its_columns_and_types(events: Lake) -> None:
-    frame = read(events.context, NAME)
+    frame = read(events._context, NAME)
 
     assert [(f.name, f.dataType.simpleString()) for f in frame.schema] == [("id", "bigint"), ("ts", "timestamp"), ("name", "string")]
     assert frame.count() == 0
@@ -252,11 +252,11 @@ def evolved(spark_lake: Lake) -> Iterator[Lake]:
     evolve(spark_lake, ORDERS, *NEW)
     write_rows(spark_lake, ORDERS, new_rows(100))
     yield spark_lake
-    spark_lake.context.lease.close()
+    spark_lake._context.lease.close()
 
 
 def test_old_and_new_files_answer_under_the_current_names(evolved: Lake) -> None:
-    frame = read(evolved.context, NAME).select("id", "b", "a", "f", "d", "t.x", "t.y", "l", "gone")
+    frame = read(evolved._context, NAME).select("id", "b", "a", "f", "d", "t.x", "t.y", "l", "gone")
 
     got = sorted(tuple(row) for row in frame.collect())
 
@@ -289,4 +289,4 @@ ANSWERS = [
 
 def test_pushed_filters_find_the_right_rows_of_every_version(evolved: Lake) -> None:
     for where, expected in ANSWERS:
-        assert (where, ids(read(evolved.context, NAME, where=where))) == (where, expected)
+        assert (where, ids(read(evolved._context, NAME, where=where))) == (where, expected)

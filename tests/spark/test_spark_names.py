@@ -56,7 +56,7 @@ def test_a_view_set_may_spell_its_source_otherwise(shop: Lake) -> None:
     assert str(again.name) == "Shop.Copies"
     assert ids(shop.read("shop.copies")) == [1, 2, 3, 4]
     with pytest.raises(LakebedError, match=r"is read by Shop\.Copies"):
-        shop.drop_table(OTHER)
+        shop.tables.drop(OTHER)
     with pytest.raises(DefinitionRefusedError, match="refers to itself"):
         shop.create_view_set("shop.Copies", sql="SELECT id FROM SHOP.copies", over="shop.copies")
     with pytest.raises(DefinitionRefusedError, match="looks at all rows"):
@@ -78,7 +78,7 @@ MISSING: dict[str, Callable[[Lake], object]] = {
     "insert": lambda lake: lake.insert(MISSPELLED, lake.spark.range(1)),
     "delete": lambda lake: lake.delete(MISSPELLED, "id = 1"),
     "writer": lambda lake: lake.writer(MISSPELLED),
-    "insert_json": lambda lake: lake.insert_json(MISSPELLED, lake.spark.range(1)),
+    "insert_json": lambda lake: lake.insert(MISSPELLED, lake.spark.range(1), format="json"),
     "foreach_batch": lambda lake: lake.foreach_batch(MISSPELLED, "app"),
     "sql": lambda lake: lake.sql(f"SELECT * FROM {MISSPELLED}"),
     "explain": lambda lake: lake.explain(f"SELECT * FROM {MISSPELLED}"),
@@ -86,8 +86,8 @@ MISSING: dict[str, Callable[[Lake], object]] = {
     "lookup": lambda lake: lake.create_view_set("shop.v", sql=f"SELECT o.id FROM {NAME} o JOIN {MISSPELLED} p USING (id)", over=NAME),
     "materialize": lambda lake: lake.materialize(MISSPELLED),
     "materialize_upstream": lambda lake: lake.materialize(MISSPELLED, upstream=True),
-    "merge": lambda lake: lake.merge(MISSPELLED),
-    "promote": lambda lake: lake.promote(MISSPELLED),
+    "merge": lambda lake: lake.partitions.merge(MISSPELLED),
+    "promote": lambda lake: lake.views.promote(MISSPELLED),
     "fresh": lambda lake: lake.read(MISSPELLED, fresh=True),
     "as_of_snapshot": lambda lake: lake.read(MISSPELLED, as_of="snapshot"),
 }

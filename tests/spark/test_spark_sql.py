@@ -37,7 +37,7 @@ def shop(spark_lake: Lake) -> Iterator[Lake]:
         write_rows(spark_lake, ORDERS, day_rows(day))
     write_rows(spark_lake, OTHER, {"id": [0, 100], "ts": [START, START], "name": ["Ada", "Bo"]})
     yield spark_lake
-    spark_lake.context.lease.close()
+    spark_lake._context.lease.close()
     assert not spark_lake.spark.catalog.listTables()
     assert spark_lake.check().clean
 
@@ -71,7 +71,7 @@ ANSWERS: list[tuple[str, list[tuple[Any, ...]]]] = [
 
 def test_queries_mean_what_they_say(shop: Lake) -> None:
     for text, expected in ANSWERS:
-        assert (text, rows(sql(shop.context, text))) == (text, expected)
+        assert (text, rows(sql(shop._context, text))) == (text, expected)
 
 
 SCANS: list[tuple[str, list[int]]] = [
@@ -103,18 +103,18 @@ SCANS: list[tuple[str, list[int]]] = [
 
 def test_only_filters_that_surely_hold_prune(shop: Lake) -> None:
     for text, expected in SCANS:
-        assert (text, sorted(scan.files for scan in explain(shop.context, text).scans)) == (text, sorted(expected))
+        assert (text, sorted(scan.files for scan in explain(shop._context, text).scans)) == (text, sorted(expected))
 
 
 def test_pruned_queries_read_what_explain_says(shop: Lake) -> None:
-    frame = sql(shop.context, "SELECT id FROM shop.orders WHERE id >= 400 AND ts < '2026-01-06'")
+    frame = sql(shop._context, "SELECT id FROM shop.orders WHERE id >= 400 AND ts < '2026-01-06'")
 
     assert len(frame.inputFiles()) == 1
     assert rows(frame) == [(400,), (401,), (402,), (403,)]
 
 
 def test_explain_counts_each_file_under_one_reason(shop: Lake) -> None:
-    (scan,) = explain(shop.context, "SELECT * FROM shop.orders WHERE ts >= '2026-01-03' AND id < 400 AND name = 'n2-1'").scans
+    (scan,) = explain(shop._context, "SELECT * FROM shop.orders WHERE ts >= '2026-01-03' AND id < 400 AND name = 'n2-1'").scans
 
     assert (scan.files_in_table, scan.pruned_by_event_time, scan.pruned_by_partition, scan.pruned_by_statistics, scan.files) == (
         6,
@@ -127,13 +127,13 @@ def test_explain_counts_each_file_under_one_reason(shop: Lake) -> None:
     assert scan.conditions == ("ts in [2026-01-03T00:00:00Z, ...]", "id in [..., 399]", "name in ['n2-1', 'n2-1']")
     assert str(scan).startswith("shop.orders: 1 of 6 files, 4 rows, ")
     assert scan.reasons[0] == "ts in [2026-01-03T00:00:00Z, ...] leaves out 2 of 6 files"
-    (one_day,) = explain(shop.context, "SELECT * FROM shop.orders WHERE ts >= '2026-01-01' AND ts < '2026-01-02' AND id < 400").scans
+    (one_day,) = explain(shop._context, "SELECT * FROM shop.orders WHERE ts >= '2026-01-01' AND ts < '2026-01-02' AND id < 400").scans
     assert (one_day.files, one_day.pruned_by_event_time) == (1, 5)
 
 
 def test_explain_names_no_reason_that_left_out_nothing(shop: Lake) -> None:
-    (idle,) = explain(shop.context, "SELECT * FROM shop.orders WHERE id >= 0 AND length(name) > 1").scans
-    (bare,) = explain(shop.context, "SELECT * FROM shop.orders").scans
+    (idle,) = explain(shop._context, "SELECT * FROM shop.orders WHERE id >= 0 AND length(name) > 1").scans
+    (bare,) = explain(shop._context, "SELECT * FROM shop.orders").scans
 
     assert (idle.files, idle.reasons) == (6, ("id in [0, ...] leaves out 0 of 6 files",))
     assert bare.reasons == ("no condition of the query can leave out a file",)
@@ -141,7 +141,7 @@ def test_explain_names_no_reason_that_left_out_nothing(shop: Lake) -> None:
 
 def test_a_join_sees_both_tables_at_one_instant(shop: Lake) -> None:
     """The orders are replaced and the people deleted after the query was made and before it is run."""
-    frame = sql(shop.context, "SELECT p.name, o.name FROM shop.people p JOIN shop.orders o ON p.id = o.id")
+    frame = sql(shop._context, "SELECT p.name, o.name FROM shop.people p JOIN shop.orders o ON p.id = o.id")
     for partition in shop.list_partitions("shop.orders"):
         write_rows(shop, ORDERS, {"id": [0], "ts": [START], "name": ["new"]}, replacing=frozenset({partition.partition_id}))
     write_rows(shop, OTHER, {"id": [0], "ts": [START], "name": ["Zoe"]})
@@ -156,20 +156,20 @@ def test_all_tables_are_read_as_of_one_time(shop: Lake) -> None:
     write_rows(shop, OTHER, {"id": [700], "ts": [START], "name": ["New"]})
     text = "SELECT count(*) FROM shop.orders UNION ALL SELECT count(*) FROM shop.people"
 
-    assert rows(sql(shop.context, text)) == [(3,), (28,)]
-    assert rows(sql(shop.context, text, as_of=then)) == [(2,), (24,)]
+    assert rows(sql(shop._context, text)) == [(3,), (28,)]
+    assert rows(sql(shop._context, text, as_of=then)) == [(2,), (24,)]
 
 
 def test_functions_of_the_lake_are_answered_and_joined(shop: Lake) -> None:
     text = "SELECT count(*) FROM list_partitions('shop.orders') l WHERE l.num_rows = (SELECT count(*) + 2 FROM shop.people)"
 
-    assert rows(sql(shop.context, text)) == [(6,)]
+    assert rows(sql(shop._context, text)) == [(6,)]
 
 
 def test_names_of_sparks_catalog_come_after_the_lakes(shop: Lake) -> None:
     shop.spark.sql("SELECT 7 AS n").createGlobalTempView("numbers")
     try:
-        assert rows(sql(shop.context, "SELECT n, count(*) FROM global_temp.numbers, shop.people GROUP BY n")) == [(7, 2)]
+        assert rows(sql(shop._context, "SELECT n, count(*) FROM global_temp.numbers, shop.people GROUP BY n")) == [(7, 2)]
     finally:
         shop.spark.catalog.dropGlobalTempView("numbers")
 
@@ -196,8 +196,8 @@ REFUSED: list[tuple[str, type[Exception], str]] = [
 def test_what_cannot_be_run_is_refused_with_a_sentence(shop: Lake) -> None:
     for text, error, message in REFUSED:
         with pytest.raises(error, match=message):
-            sql(shop.context, text)
+            sql(shop._context, text)
     with pytest.raises(InvalidValueError, match="can only go back to a time"):
-        sql(shop.context, "SELECT * FROM shop.orders", as_of=3)  # type: ignore[arg-type]
+        sql(shop._context, "SELECT * FROM shop.orders", as_of=3)  # type: ignore[arg-type]
     with pytest.raises(InvalidRangeError, match="no time zone"):
-        sql(shop.context, "SELECT * FROM shop.orders", as_of=datetime(2026, 1, 1))  # noqa: DTZ001 - what is refused
+        sql(shop._context, "SELECT * FROM shop.orders", as_of=datetime(2026, 1, 1))  # noqa: DTZ001 - what is refused

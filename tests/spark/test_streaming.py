@@ -34,11 +34,11 @@ def run_stream(spark: SparkSession, directory: Path, write: Callable[[DataFrame,
 
 def test_a_replayed_batch_is_registered_once(spark_lake: Lake, spark: SparkSession) -> None:
     make_orders(spark_lake)
-    write = foreach_batch(spark_lake.context, ORDERS, "app")
+    write = foreach_batch(spark_lake._context, ORDERS, "app")
 
     for batch_id in (0, 0, 1, 1):
         write(orders(spark, batch_id * 10, 10), batch_id)
-    foreach_batch(spark_lake.context, ORDERS, "another")(orders(spark, 50, 1), 0)  # counts its batches for itself
+    foreach_batch(spark_lake._context, ORDERS, "another")(orders(spark, 50, 1), 0)  # counts its batches for itself
 
     assert rows_of(spark_lake, ORDERS) == rows_of(orders(spark, 0, 20).unionAll(orders(spark, 50, 1)))
     assert spark_lake.check().clean
@@ -47,7 +47,7 @@ def test_a_replayed_batch_is_registered_once(spark_lake: Lake, spark: SparkSessi
 def test_a_query_that_lost_its_last_commit_repeats_it_without_effect(spark_lake: Lake, spark: SparkSession, tmp_path: Path) -> None:
     make_orders(spark_lake)
     orders(spark, 0, 20).repartition(2).write.parquet(str(tmp_path / "source"))
-    write = foreach_batch(spark_lake.context, ORDERS, "app")
+    write = foreach_batch(spark_lake._context, ORDERS, "app")
     run_stream(spark, tmp_path, write)
     lose_the_last_commit(tmp_path)
 
@@ -142,7 +142,7 @@ def test_a_checkpoint_without_an_id_is_refused(spark_lake: Lake, spark: SparkSes
 
 def test_a_stream_needs_a_name_and_a_table(spark_lake: Lake) -> None:
     with pytest.raises(TableNotFoundError):
-        foreach_batch(spark_lake.context, ORDERS, "app")
+        foreach_batch(spark_lake._context, ORDERS, "app")
     make_orders(spark_lake)
     with pytest.raises(InvalidValueError, match="the app_id is empty"):
-        foreach_batch(spark_lake.context, ORDERS, "")
+        foreach_batch(spark_lake._context, ORDERS, "")

@@ -78,7 +78,7 @@ def test_every_snapshot_reads_as_it_was(publishing: Lake) -> None:
 
 
 def test_a_reader_that_asks_for_the_current_snapshot_seals_what_is_pending(publishing: Lake) -> None:
-    publishing.configure(ORDERS, snapshot={"trigger": "query"})
+    publishing.tables.configure(ORDERS, snapshot={"trigger": "query"})
     publishing.insert(ORDERS, orders(publishing.spark, 0, 7))
     assert publishing.drain(60)
     assert publishing.snapshots(ORDERS) == []

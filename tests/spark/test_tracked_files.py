@@ -91,10 +91,10 @@ def test_two_hundred_files_of_both_formats_are_told_as_others_measure_them(spark
             else:
                 write_json(target, rows)
 
-    spark_lake.register_files(ORDERS, [path for path in written if path.endswith("parquet")])
-    register_json_files(spark_lake.context, ORDERS, [path for path in written if path.endswith("json")])
+    spark_lake.files.register(ORDERS, [path for path in written if path.endswith("parquet")])
+    register_json_files(spark_lake._context, ORDERS, [path for path in written if path.endswith("json")])
 
-    files = {file.file_path: file for file in spark_lake.list_files(ORDERS)}
+    files = {file.file_path: file for file in spark_lake.files.list(ORDERS)}
     assert set(files) == set(written)
     for path, rows in written.items():
         content, file = Path(path).read_bytes(), files[path]

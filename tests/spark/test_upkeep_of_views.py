@@ -46,7 +46,7 @@ def shop(timed_spark_lake: Lake) -> Lake:
 def runner(shop: Lake) -> Runner:
     lease = acquire_lease(shop.registry, "astha", owner=make_owner("full"), ttl_us=365 * 24 * HOUR)
     schedule = make_schedule({**dict.fromkeys(Task, OFF), Task.MATERIALIZE: EVERY_TEN_MINUTES, Task.MERGE: DAILY}, lake_id="lake")
-    place = Workplace(registry=shop.registry, storage=shop.storage, context=lambda: shop.context, actor="test")
+    place = Workplace(registry=shop.registry, storage=shop.storage, context=lambda: shop._context, actor="test")
     return Runner(place, schedule, lease=lambda: lease)
 
 

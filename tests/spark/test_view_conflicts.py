@@ -38,7 +38,7 @@ def shop(timed_spark_lake: Lake, clock: FixedClock) -> Lake:
         for minute in (0.1, 0.2):
             at_hour(clock, hour + minute)
             add_orders(timed_spark_lake, [(hour, "tea", int(hour * 10 + minute * 10), 1.0)])
-    create_view_set(timed_spark_lake.context, IDS, sql="SELECT ts, id FROM shop.orders", over="shop.orders", event_time="ts")
+    create_view_set(timed_spark_lake._context, IDS, sql="SELECT ts, id FROM shop.orders", over="shop.orders", event_time="ts")
     return timed_spark_lake
 
 
@@ -49,49 +49,49 @@ def staged_files(lake: Lake, name: str) -> set[str]:
 
 
 def test_a_materialization_whose_source_is_merged_meanwhile_succeeds(shop: Lake) -> None:
-    plan = plan_materialize(shop.context, IDS)
-    merge(shop.context, "shop.orders", window="1h")
+    plan = plan_materialize(shop._context, IDS)
+    merge(shop._context, "shop.orders", window="1h")
 
-    done = carry_out(shop.context, plan)
+    done = carry_out(shop._context, plan)
 
     assert [s.outcome for s in done] == ["built", "built"]
-    assert materialize(shop.context, IDS).fresh == 2
+    assert materialize(shop._context, IDS).fresh == 2
     assert read_rows(shop, IDS, "id") == [(1,), (2,), (11,), (12,)]
     assert shop.check().clean
 
 
 def test_it_succeeds_even_when_the_merge_reaches_over_the_edges_of_its_slices(shop: Lake) -> None:
-    plan = plan_materialize(shop.context, IDS)
-    assert merge(shop.context, "shop.orders").partitions_before == 4
+    plan = plan_materialize(shop._context, IDS)
+    assert merge(shop._context, "shop.orders").partitions_before == 4
 
-    done = carry_out(shop.context, plan)
+    done = carry_out(shop._context, plan)
 
     assert [s.outcome for s in done] == ["built", "built"]
-    assert [s.outcome for s in materialize(shop.context, IDS).slices] == ["fresh"]
+    assert [s.outcome for s in materialize(shop._context, IDS).slices] == ["fresh"]
     assert read_rows(shop, IDS, "id") == [(1,), (2,), (11,), (12,)]
     assert shop.check().clean
 
 
 def test_a_materialization_whose_source_changed_meanwhile_conflicts_in_that_slice_alone(shop: Lake) -> None:
-    plan = plan_materialize(shop.context, IDS)
+    plan = plan_materialize(shop._context, IDS)
     add_orders(shop, [(1, "rice", 99, 1.0)])
 
-    done = sorted(carry_out(shop.context, plan), key=lambda s: s.insert_range.begin)
+    done = sorted(carry_out(shop._context, plan), key=lambda s: s.insert_range.begin)
 
     assert [s.outcome for s in done] == ["built", "failed"]
     assert isinstance(done[1].error, SourceChangedError)
     assert str(done[1].error).startswith("shop.ids/global [2026-03-01T01:00:00Z, 2026-03-01T02:00:00Z) was built from rows of shop.orders")
     assert len(staged_files(shop, IDS)) == 1
-    assert [s.outcome for s in materialize(shop.context, IDS).raise_failed().slices] == ["fresh", "built"]
+    assert [s.outcome for s in materialize(shop._context, IDS).raise_failed().slices] == ["fresh", "built"]
     assert read_rows(shop, IDS, "id") == [(1,), (2,), (11,), (12,), (99,)]
     assert shop.check().clean
 
 
 def test_of_two_builders_of_one_slice_the_second_conflicts_and_nothing_is_lost(shop: Lake) -> None:
-    first, second = plan_materialize(shop.context, IDS), plan_materialize(shop.context, IDS)
-    assert {s.outcome for s in carry_out(shop.context, first)} == {"built"}
+    first, second = plan_materialize(shop._context, IDS), plan_materialize(shop._context, IDS)
+    assert {s.outcome for s in carry_out(shop._context, first)} == {"built"}
 
-    done = carry_out(shop.context, second)
+    done = carry_out(shop._context, second)
 
     assert {s.outcome for s in done} == {"failed"}
     assert all(isinstance(s.error, ConflictError) for s in done)
@@ -101,39 +101,39 @@ def test_of_two_builders_of_one_slice_the_second_conflicts_and_nothing_is_lost(s
 
 
 def test_a_rebuild_that_lost_its_slice_to_a_merge_of_the_view_changes_nothing(shop: Lake) -> None:
-    materialize(shop.context, IDS)
-    plan = plan_materialize(shop.context, IDS, regenerate=True)
-    merge(shop.context, IDS)
+    materialize(shop._context, IDS)
+    plan = plan_materialize(shop._context, IDS, regenerate=True)
+    merge(shop._context, IDS)
 
-    done = carry_out(shop.context, plan)
+    done = carry_out(shop._context, plan)
 
     assert all(isinstance(s.error, VictimsChangedError) for s in done)
     assert len(shop.list_partitions(IDS)) == 1
-    assert materialize(shop.context, IDS).fresh == 1
+    assert materialize(shop._context, IDS).fresh == 1
     assert shop.check().clean
 
 
 def test_a_merge_that_lost_a_partition_changes_nothing_and_a_retry_gives_the_new_content(shop: Lake) -> None:
-    (run,) = plan_merge(shop.context, "shop.orders")
+    (run,) = plan_merge(shop._context, "shop.orders")
     victim = shop.list_partitions("shop.orders")[1]
     within(shop.registry, lambda tx: retire_by_ids(tx, ORDERS, {victim.partition_id}))
     before = staged_files(shop, "shop.orders")
 
     with pytest.raises(VictimsChangedError, match=r"shop\.orders"):
-        carry_out_merge(shop.context, run)
+        carry_out_merge(shop._context, run)
 
     assert staged_files(shop, "shop.orders") == before
     assert len(shop.list_partitions("shop.orders")) == 3
-    assert merge(shop.context, "shop.orders").runs[0].rows_after == 3
+    assert merge(shop._context, "shop.orders").runs[0].rows_after == 3
     assert read_rows(shop, "shop.orders", "id") == [(1,), (11,), (12,)]
     assert shop.check().clean
 
 
 def test_an_insert_during_a_merge_is_not_lost(shop: Lake) -> None:
-    (run,) = plan_merge(shop.context, "shop.orders")
+    (run,) = plan_merge(shop._context, "shop.orders")
     add_orders(shop, [(1, "rice", 77, 1.0)])
 
-    carry_out_merge(shop.context, run)
+    carry_out_merge(shop._context, run)
 
     assert read_rows(shop, "shop.orders", "id") == [(1,), (2,), (11,), (12,), (77,)]
     assert len(shop.list_partitions("shop.orders")) == 2
@@ -141,23 +141,23 @@ def test_an_insert_during_a_merge_is_not_lost(shop: Lake) -> None:
 
 
 def test_of_two_merges_of_one_run_one_wins_and_the_rows_stay_the_same(shop: Lake) -> None:
-    (one,), (other,) = plan_merge(shop.context, "shop.orders"), plan_merge(shop.context, "shop.orders")
+    (one,), (other,) = plan_merge(shop._context, "shop.orders"), plan_merge(shop._context, "shop.orders")
 
-    carry_out_merge(shop.context, one)
+    carry_out_merge(shop._context, one)
     with pytest.raises(VictimsChangedError):
-        carry_out_merge(shop.context, other)
+        carry_out_merge(shop._context, other)
 
     assert read_rows(shop, "shop.orders", "id") == [(1,), (2,), (11,), (12,)]
     assert shop.check().clean
 
 
 def test_a_replaced_partition_wins_over_a_merge_that_read_the_old_one(shop: Lake) -> None:
-    (run,) = plan_merge(shop.context, "shop.orders")
+    (run,) = plan_merge(shop._context, "shop.orders")
     victim = shop.list_partitions("shop.orders")[0]
     add_orders(shop, [(0, "new", 1000, 1.0)], replacing=frozenset({victim.partition_id}))
 
     with pytest.raises(ConflictError):
-        carry_out_merge(shop.context, run)
+        carry_out_merge(shop._context, run)
 
     assert read_rows(shop, "shop.orders", "id") == [(2,), (11,), (12,), (1000,)]
     assert shop.check().clean
@@ -166,6 +166,6 @@ def test_a_replaced_partition_wins_over_a_merge_that_read_the_old_one(shop: Lake
 def test_no_thread_is_left_behind(shop: Lake) -> None:
     before = {thread.name for thread in threading.enumerate()}
 
-    materialize(shop.context, IDS, parallel=4)
+    materialize(shop._context, IDS, parallel=4)
 
     assert {thread.name for thread in threading.enumerate()} <= before | {"lakebed-reader"}

@@ -48,7 +48,7 @@ def shop(timed_spark_lake: Lake) -> Lake:
 
 
 def define(lake: Lake, name: str = "shop.ids", **changes: Any) -> Any:
-    return create_view_set(lake.context, name, **{"sql": IDS, "over": "shop.orders", "event_time": "ts", **changes})
+    return create_view_set(lake._context, name, **{"sql": IDS, "over": "shop.orders", "event_time": "ts", **changes})
 
 
 def fill_hours(lake: Lake, clock: FixedClock, *hours: int) -> None:
@@ -118,7 +118,7 @@ def test_partial_results_may_be_asked_for(shop: Lake, clock: FixedClock) -> None
     fill_hours(shop, clock, 0, 1)
     define(shop, "shop.partial", sql=BY_PRODUCT, partial=True)
 
-    assert materialize(shop.context, "shop.partial").raise_failed().built == 2
+    assert materialize(shop._context, "shop.partial").raise_failed().built == 2
     assert read_rows(shop, "shop.partial", "product", "n") == [("tea", 1), ("tea", 1)]
 
 
@@ -129,7 +129,7 @@ def test_a_definition_may_qualify_its_columns_and_hint_at_its_tables(shop: Lake,
         shop, sql="SELECT /*+ BROADCAST(prices) */ shop.orders.ts, shop.orders.id FROM shop.orders LEFT JOIN shop.prices USING (product)"
     )
 
-    materialize(shop.context, "shop.ids").raise_failed()
+    materialize(shop._context, "shop.ids").raise_failed()
 
     assert read_rows(shop, "shop.ids", "id") == [(0,)]
 
@@ -156,7 +156,7 @@ def test_the_schema_of_the_result_is_known_before_anything_is_built(shop: Lake) 
 def test_the_same_definition_again_changes_nothing(shop: Lake, clock: FixedClock) -> None:
     fill_hours(shop, clock, 0)
     define(shop)
-    materialize(shop.context, "shop.ids")
+    materialize(shop._context, "shop.ids")
     before = logical_dump(shop.registry, without=frozenset({"leases", "lease_numbers"}))
 
     assert not define(shop).is_staged
@@ -167,16 +167,16 @@ def test_the_same_definition_again_changes_nothing(shop: Lake, clock: FixedClock
 def test_a_new_definition_is_built_beside_the_serving_one_and_promoted_when_it_covers_it(shop: Lake, clock: FixedClock) -> None:
     fill_hours(shop, clock, 0, 1)
     define(shop)
-    materialize(shop.context, "shop.ids")
+    materialize(shop._context, "shop.ids")
     serving = require_table(shop.registry, TableName("shop", "ids")).schema_hash
 
     staged = define(shop, sql="SELECT ts, id, product FROM shop.orders")
-    first = materialize(shop.context, "shop.ids", insert_end=DAY + timedelta(hours=1))
+    first = materialize(shop._context, "shop.ids", insert_end=DAY + timedelta(hours=1))
 
     assert (staged.is_staged, first.built, first.promoted) == (True, 1, False)
     assert read_rows(shop, "shop.ids", "id") == [(0,), (1,)]
     assert require_table(shop.registry, TableName("shop", "ids")).schema_hash == serving
-    second = materialize(shop.context, "shop.ids")
+    second = materialize(shop._context, "shop.ids")
     assert (second.built, second.fresh, second.promoted) == (1, 1, True)
     assert read_rows(shop, "shop.ids", "id", "product") == [(0, "tea"), (1, "tea")]
     assert [f.field_id for f in require_table(shop.registry, TableName("shop", "ids")).schema.fields] == [1, 2, 3]
@@ -186,14 +186,14 @@ def test_a_new_definition_is_built_beside_the_serving_one_and_promoted_when_it_c
 def test_reverting_to_an_earlier_definition_never_revives_its_partitions(shop: Lake, clock: FixedClock) -> None:
     fill_hours(shop, clock, 0)
     first = define(shop)
-    materialize(shop.context, "shop.ids")
+    materialize(shop._context, "shop.ids")
     define(shop, sql="SELECT ts, id + 1 AS id FROM shop.orders", promote="now")
 
     again = define(shop, promote="now")
 
     assert again.table.schema_hash != first.table.schema_hash
     assert read_rows(shop, "shop.ids") == []
-    assert materialize(shop.context, "shop.ids").built == 1
+    assert materialize(shop._context, "shop.ids").built == 1
     assert read_rows(shop, "shop.ids", "id") == [(0,)]
     assert shop.check().clean
 
@@ -201,24 +201,24 @@ def test_reverting_to_an_earlier_definition_never_revives_its_partitions(shop: L
 def test_a_staged_definition_is_taken_back_by_the_serving_one(shop: Lake, clock: FixedClock) -> None:
     fill_hours(shop, clock, 0)
     define(shop)
-    materialize(shop.context, "shop.ids")
+    materialize(shop._context, "shop.ids")
     assert define(shop, sql="SELECT ts, id + 1 AS id FROM shop.orders").is_staged
 
     assert not define(shop).is_staged
 
-    assert materialize(shop.context, "shop.ids").fresh == 1
+    assert materialize(shop._context, "shop.ids").fresh == 1
     with pytest.raises(InvalidValueError, match="no staged definition"):
-        promote(shop.context, "shop.ids")
+        promote(shop._context, "shop.ids")
 
 
 def test_promotion_by_hand_serves_what_is_built_so_far(shop: Lake, clock: FixedClock) -> None:
     fill_hours(shop, clock, 0, 1)
     define(shop)
-    materialize(shop.context, "shop.ids")
+    materialize(shop._context, "shop.ids")
     define(shop, sql="SELECT ts, -id AS id FROM shop.orders")
-    materialize(shop.context, "shop.ids", insert_begin=DAY + timedelta(hours=1))
+    materialize(shop._context, "shop.ids", insert_begin=DAY + timedelta(hours=1))
 
-    promote(shop.context, "shop.ids")
+    promote(shop._context, "shop.ids")
 
     assert read_rows(shop, "shop.ids", "id") == [(-1,)]
     assert shop.check().clean
@@ -260,7 +260,7 @@ def test_views_over_views_are_built_in_the_order_of_their_dependencies(shop: Lak
     assert (done["shop.z_hourly"].built, done["shop.z_hourly"].empty, done["shop.a_daily"].built) == (3, 23, 2)
     assert read_rows(shop, "shop.a_daily", "product", "n", "amount") == [("tea", 3, 3.0)]
     fill_hours(shop, clock, 26)
-    again = materialize(shop.context, "shop.a_daily", upstream=True)
+    again = materialize(shop._context, "shop.a_daily", upstream=True)
     assert [s.outcome for s in again.slices] == ["fresh", "built"]
     assert read_rows(shop, "shop.a_daily", "product", "n") == [("tea", 4)]
     assert shop.check().clean
@@ -277,25 +277,25 @@ def test_one_view_that_cannot_be_built_leaves_the_others_alone(shop: Lake, clock
     with pytest.raises(LakebedError, match=r"DIVIDE_BY_ZERO"):
         bad.raise_failed()
     assert len(shop.list_partitions("shop.bad")) == 1
-    assert materialize(shop.context, "shop.bad").fresh == 1
+    assert materialize(shop._context, "shop.bad").fresh == 1
     assert shop.check().clean
 
 
 def test_a_rebuild_that_fails_leaves_what_was_built_before_live_and_stale(shop: Lake, clock: FixedClock) -> None:
     fill_hours(shop, clock, 0)
     define(shop, "shop.ids", sql="SELECT ts, id, id DIV (id - 99) AS part FROM shop.orders")
-    materialize(shop.context, "shop.ids").raise_failed()
+    materialize(shop._context, "shop.ids").raise_failed()
     before = shop.list_partitions("shop.ids"), read_rows(shop, "shop.ids", "id")
 
     at_hour(clock, 0.75)
     add_orders(shop, [(0, "tea", 99, 1.0)])
     for _ in range(2):  # it is tried each time, and fails each time
-        (failed,) = materialize(shop.context, "shop.ids").slices
-        assert (failed.outcome, [str(one.state) for one in plan_materialize(shop.context, "shop.ids").stale]) == ("failed", ["changed"])
+        (failed,) = materialize(shop._context, "shop.ids").slices
+        assert (failed.outcome, [str(one.state) for one in plan_materialize(shop._context, "shop.ids").stale]) == ("failed", ["changed"])
         assert (shop.list_partitions("shop.ids"), read_rows(shop, "shop.ids", "id")) == before
 
     shop.delete("shop.orders", where="id = 99")
-    materialize(shop.context, "shop.ids").raise_failed()
+    materialize(shop._context, "shop.ids").raise_failed()
     assert read_rows(shop, "shop.ids", "id") == before[1]
     assert shop.check().clean
 
@@ -306,14 +306,14 @@ def test_a_range_of_event_or_insert_time_builds_only_its_slices(shop: Lake, cloc
     add_orders(shop, [(-48, "old", 7, 1.0)])
     define(shop)
 
-    by_event = materialize(shop.context, "shop.ids", begin=DAY - timedelta(days=3), end=DAY)
-    by_insert = materialize(shop.context, "shop.ids", insert_begin=DAY, insert_end=DAY + timedelta(hours=1))
-    nothing = materialize(shop.context, "shop.ids", insert_begin=DAY + timedelta(days=9))
+    by_event = materialize(shop._context, "shop.ids", begin=DAY - timedelta(days=3), end=DAY)
+    by_insert = materialize(shop._context, "shop.ids", insert_begin=DAY, insert_end=DAY + timedelta(hours=1))
+    nothing = materialize(shop._context, "shop.ids", insert_begin=DAY + timedelta(days=9))
 
     assert [s.insert_range.begin for s in by_event.slices] == [int((DAY + timedelta(hours=2)).timestamp()) * 10**6]
     assert [s.insert_range.begin for s in by_insert.slices] == [int(DAY.timestamp()) * 10**6]
     assert (nothing.slices, "lie in [2026-03-01T00:00:00Z, 2026-03-01T03:00:00Z)" in nothing.note) == ((), True)
-    assert materialize(shop.context, "shop.ids", regenerate=True).built == 3
+    assert materialize(shop._context, "shop.ids", regenerate=True).built == 3
     assert shop.check().clean
 
 
@@ -323,16 +323,16 @@ def test_bad_requests_to_build_say_what_is_wrong(shop: Lake) -> None:
     define(shop, "shop.priced", sql="SELECT * FROM shop.prices", over="shop.prices", event_time=None)
 
     with pytest.raises(TableNotFoundError):
-        materialize(shop.context, "shop.nothing")
+        materialize(shop._context, "shop.nothing")
     with pytest.raises(DefinitionRefusedError, match="no view set"):
-        materialize(shop.context, "shop.orders")
+        materialize(shop._context, "shop.orders")
     with pytest.raises(InvalidValueError, match="has no event time"):
-        materialize(shop.context, "shop.priced", begin=DAY)
+        materialize(shop._context, "shop.priced", begin=DAY)
     with pytest.raises(InvalidValueError, match="parallel=0"):
-        materialize(shop.context, "shop.ids", parallel=0)
+        materialize(shop._context, "shop.ids", parallel=0)
     with pytest.raises(InvalidNameError):
-        materialize(shop.context, "shop.ids", instance="../x")
-    assert materialize(shop.context, "shop.ids").note == "shop.orders has no partitions yet: nothing to build"
+        materialize(shop._context, "shop.ids", instance="../x")
+    assert materialize(shop._context, "shop.ids").note == "shop.orders has no partitions yet: nothing to build"
 
 
 def test_each_instance_is_built_from_the_same_instance_of_its_source(shop: Lake) -> None:
@@ -340,8 +340,8 @@ def test_each_instance_is_built_from_the_same_instance_of_its_source(shop: Lake)
     add_orders(shop, [(0, "tea", 2, 1.0)], instance="paris")
     define(shop)
 
-    one = materialize(shop.context, "shop.ids", instance="berlin")
-    every = materialize(shop.context, "shop.ids", instance=None)
+    one = materialize(shop._context, "shop.ids", instance="berlin")
+    every = materialize(shop._context, "shop.ids", instance=None)
 
     assert [(s.instance, s.outcome) for s in one.slices] == [("berlin", "built")]
     assert [(s.instance, s.outcome) for s in every.slices] == [("berlin", "fresh"), ("paris", "built")]
@@ -352,7 +352,7 @@ def test_each_instance_is_built_from_the_same_instance_of_its_source(shop: Lake)
 def test_view_sets_are_described_with_their_fresh_and_stale_windows(shop: Lake, clock: FixedClock) -> None:
     fill_hours(shop, clock, 0, 1)
     define(shop)
-    materialize(shop.context, "shop.ids", insert_end=DAY + timedelta(hours=1))
+    materialize(shop._context, "shop.ids", insert_end=DAY + timedelta(hours=1))
     define(shop, sql="SELECT ts, -id AS id FROM shop.orders")
 
     (row,) = shop.list_view_sets()

@@ -34,13 +34,13 @@ def clock() -> FixedClock:
 def test_after_the_repair_a_view_holds_the_rows_of_the_future_once_and_now(timed_spark_lake: Lake, clock: FixedClock) -> None:
     lake = timed_spark_lake
     make_orders(lake)
-    create_view_set(lake.context, VIEW, sql=SQL, over="shop.orders", event_time="ts")
-    create_view_set(lake.context, "shop.again", sql=f"SELECT * FROM {VIEW}", over=VIEW, event_time="ts")
+    create_view_set(lake._context, VIEW, sql=SQL, over="shop.orders", event_time="ts")
+    create_view_set(lake._context, "shop.again", sql=f"SELECT * FROM {VIEW}", over=VIEW, event_time="ts")
     add_orders(lake, [(0, "tea", 1, 1.0)])
     at_hour(clock, 5)
     add_orders(lake, [(0, "tea", 2, 2.0)])
     for name in (VIEW, "shop.again"):
-        materialize(lake.context, name).raise_failed()
+        materialize(lake._context, name).raise_failed()
     at_hour(clock, 0.5)
     with pytest.raises(ClockRegressedError):
         add_orders(lake, [(0, "tea", 3, 3.0)])
@@ -48,7 +48,7 @@ def test_after_the_repair_a_view_holds_the_rows_of_the_future_once_and_now(timed
     found = {(finding.table, finding.rule) for finding in lake.check().findings}
     done = lake.repair(dry_run=False)
     add_orders(lake, [(0, "tea", 3, 3.0)])
-    built = [materialize(lake.context, name).raise_failed() for name in (VIEW, "shop.again")]
+    built = [materialize(lake._context, name).raise_failed() for name in (VIEW, "shop.again")]
 
     assert {("shop.orders", "slot_in_future"), (VIEW, "slice_in_future")} <= found
     assert {step.remedy for step in done.steps} == {"new_slots", "retire_future"}
@@ -61,15 +61,15 @@ def test_after_the_repair_a_view_holds_the_rows_of_the_future_once_and_now(timed
 def test_a_view_is_stale_although_its_rows_stay_in_one_of_its_slices(timed_spark_lake: Lake, clock: FixedClock) -> None:
     lake = timed_spark_lake
     make_orders(lake)
-    create_view_set(lake.context, VIEW, sql=SQL, over="shop.orders", event_time="ts", slice="1d")
+    create_view_set(lake._context, VIEW, sql=SQL, over="shop.orders", event_time="ts", slice="1d")
     at_hour(clock, 5)
     add_orders(lake, [(0, "tea", 2, 2.0)])
-    materialize(lake.context, VIEW).raise_failed()
+    materialize(lake._context, VIEW).raise_failed()
     at_hour(clock, 1)
 
     lake.repair(dry_run=False)
 
-    assert materialize(lake.context, VIEW).raise_failed().built == 1
+    assert materialize(lake._context, VIEW).raise_failed().built == 1
     assert lake.check().clean
 
 

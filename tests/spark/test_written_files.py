@@ -63,10 +63,10 @@ def test_every_field_of_a_file_has_its_id(spark_lake: Lake, spark: SparkSession,
     df = orders(spark, 0, 20).selectExpr(*columns)
     table = spark_lake.create_table("shop.deep", schema_like(df), partition_by=partition_by)
 
-    insert(spark_lake.context, "shop.deep", df)
+    insert(spark_lake._context, "shop.deep", df)
 
     expected = {field.field_id for field in walk(table.schema.fields)}
-    assert all(ids_in(file.file_path) == expected for file in spark_lake.list_files("shop.deep"))
+    assert all(ids_in(file.file_path) == expected for file in spark_lake.files.list("shop.deep"))
     assert spark_lake.check().clean
 
 
@@ -74,10 +74,10 @@ def test_ids_that_rows_bring_along_are_not_those_of_the_table(spark_lake: Lake, 
     table = make_orders(spark_lake)
     foreign = orders(spark, 0, 5).withMetadata("id", {"parquet.field.id": 77}).withMetadata("amount", {"parquet.field.id": 1})
 
-    insert(spark_lake.context, ORDERS, foreign)
+    insert(spark_lake._context, ORDERS, foreign)
 
     expected = {field.field_id for field in walk(table.schema.fields)}
-    assert [ids_in(file.file_path) for file in spark_lake.list_files(ORDERS)] == [expected] * 2
+    assert [ids_in(file.file_path) for file in spark_lake.files.list(ORDERS)] == [expected] * 2
     assert spark_lake.check().clean
 
 
@@ -85,7 +85,7 @@ def test_statistics_bound_every_column_floats_too(spark_lake: Lake, spark: Spark
     df = orders(spark, 0, 20).coalesce(1).selectExpr(*PLAIN)
     spark_lake.create_table("shop.deep", schema_like(df))
 
-    insert(spark_lake.context, "shop.deep", df)
+    insert(spark_lake._context, "shop.deep", df)
 
     found = {
         row[0]: (bytes(row[1]), bytes(row[2]), row[3])
@@ -103,7 +103,7 @@ def test_a_nan_hides_the_greatest_value(spark_lake: Lake, spark: SparkSession) -
     df = spark.createDataFrame([(1.0,), (float("nan"),)], "d double").coalesce(1)
     spark_lake.create_table("shop.nan", schema_like(df))
 
-    insert(spark_lake.context, "shop.nan", df)
+    insert(spark_lake._context, "shop.nan", df)
 
     assert count(spark_lake.registry, "file_columns", "upper IS NULL") == 1
 
@@ -112,11 +112,11 @@ def test_nothing_but_the_registered_files_lies_in_the_warehouse(spark_lake: Lake
     make_orders(spark_lake)
     make_orders(spark_lake, "shop.parted", partition_by=["day(ts)"])
 
-    insert(spark_lake.context, ORDERS, orders(spark, 0, 50))
-    insert(spark_lake.context, "shop.parted", orders(spark, 0, 50))
+    insert(spark_lake._context, ORDERS, orders(spark, 0, 50))
+    insert(spark_lake._context, "shop.parted", orders(spark, 0, 50))
 
     root = spark_lake.storage.paths.root
-    registered = [f.file_path[len(root) + 1 :] for name in (ORDERS, "shop.parted") for f in spark_lake.list_files(name)]
+    registered = [f.file_path[len(root) + 1 :] for name in (ORDERS, "shop.parted") for f in spark_lake.files.list(name)]
     assert files_in(spark_lake) == sorted(registered)
 
 
@@ -130,9 +130,9 @@ def test_renamed_fields_are_written_under_their_physical_names(spark_lake: Lake,
     )
     spark_lake.create_table("shop.swapped", schema)
 
-    insert(spark_lake.context, "shop.swapped", orders(spark, 5, 1).selectExpr("struct(id AS now) AS b", "id AS a"))
+    insert(spark_lake._context, "shop.swapped", orders(spark, 5, 1).selectExpr("struct(id AS now) AS b", "id AS a"))
 
-    (file,) = spark_lake.list_files("shop.swapped")
+    (file,) = spark_lake.files.list("shop.swapped")
     assert pq.read_table(file.file_path).to_pylist() == [{"b": 5, "a": {"was": 5}}]
     assert ids_in(file.file_path) == {1, 2, 3}
 
@@ -161,7 +161,7 @@ def test_required_nested_fields_fixed_binaries_and_uuids_are_written_and_guarded
         "array(1L, 2L) AS l",
         "map(1L, named_struct('r', IF(id < 9, 5L, NULL))) AS m",
     ]
-    insert(spark_lake.context, "shop.strict", orders(spark, 0, 1).selectExpr(*good))
+    insert(spark_lake._context, "shop.strict", orders(spark, 0, 1).selectExpr(*good))
 
     for bad, message in {
         "CAST('abcd' AS BINARY) AS x": "column 'x' holds a value that is not 3 bytes long",
@@ -171,11 +171,11 @@ def test_required_nested_fields_fixed_binaries_and_uuids_are_written_and_guarded
         name = bad.rsplit(" ", 1)[1]
         with pytest.raises(Exception, match=message):
             insert(
-                spark_lake.context,
+                spark_lake._context,
                 "shop.strict",
                 orders(spark, 0, 1).selectExpr(*[bad if column.endswith(f" {name}") else column for column in good]),
             )
 
-    (file,) = spark_lake.list_files("shop.strict")
+    (file,) = spark_lake.files.list("shop.strict")
     assert pq.read_table(file.file_path).to_pylist() == [{"u": b"u" * 16, "x": b"abc", "l": [1, 2], "m": [(1, {"r": 5})]}]
     assert spark_lake.check().clean

@@ -82,18 +82,18 @@ def add_rows(
 def read_rows(lake: Lake, name: str, *columns: str) -> list[tuple[Any, ...]]:
     """What a reader sees: combined, in the order of the values."""
     table = require_table(lake.registry, TableName.parse(name))
-    frame = frame_of(lake.context, table.schema, plan_files(lake.registry, table.name).paths)
-    combined = combine_partials(lake.context, table, frame)
+    frame = frame_of(lake._context, table.schema, plan_files(lake.registry, table.name).paths)
+    combined = combine_partials(lake._context, table, frame)
     return sorted(tuple(row) for row in (combined.select(*columns) if columns else combined).collect())
 
 
 def ask_everything(lake: Lake, sql: str) -> list[tuple[Any, ...]]:
     """One query over all orders, without any view set."""
     orders = require_table(lake.registry, TableName("shop", "orders"))
-    frame = frame_of(lake.context, orders.schema, plan_files(lake.registry, orders.name).paths)
+    frame = frame_of(lake._context, orders.schema, plan_files(lake.registry, orders.name).paths)
     return sorted(tuple(row) for row in lake.spark.sql(sql.replace("shop.orders", "{orders}"), orders=frame).collect())
 
 
 def materialize_all(lake: Lake) -> list[MaterializeResult]:
     """Every view set, each after those it reads."""
-    return [materialize(lake.context, str(view), instance=None) for view in list_in_order(lake.context)]
+    return [materialize(lake._context, str(view), instance=None) for view in list_in_order(lake._context)]

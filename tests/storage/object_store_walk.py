@@ -65,14 +65,14 @@ def walk(lake: Lake, endpoint: str) -> None:
     lake.insert(ORDERS, expected, metadata_mode="sync")
     compare("append", lake, expected, endpoint)
     refuse_a_bad_row(lake)
-    lake.add_column(ORDERS, "note", "string")
+    lake.columns.add(ORDERS, "note", "string")
     wider = rows(spark, 40, 60).withColumn("note", F.lit("new"))
     first = lake.insert(ORDERS, wider, metadata_mode="sync")
     expected = expected.withColumn("note", F.lit(None).cast("string")).unionByName(wider)
     compare("add column", lake, expected, endpoint)
     lake.create_table(EVENTS, like=nested(spark, 0, 1), event_time="ts")
     lake.insert(EVENTS, nested(spark, 0, 10))
-    lake.insert_json(EVENTS, nested(spark, 10, 20))
+    lake.insert(EVENTS, nested(spark, 10, 20), format="json")
     say("lists and JSON", collected(nested(spark, 0, 20)), collected(lake.read(EVENTS)))
     lake.delete(ORDERS, where="id % 5 = 0")
     expected = expected.where("id % 5 <> 0")
@@ -81,9 +81,9 @@ def walk(lake: Lake, endpoint: str) -> None:
     for start in range(70, 90, 5):
         lake.insert(ORDERS, rows(spark, start, start + 5).withColumn("note", F.lit("small")))
         expected = expected.unionByName(rows(spark, start, start + 5).withColumn("note", F.lit("small")))
-    before = len(lake.list_files(ORDERS))
+    before = len(lake.files.list(ORDERS))
     lake.compact(ORDERS, hot_s=0.0)
-    say("compact: fewer files", [True], [len(lake.list_files(ORDERS)) < before])
+    say("compact: fewer files", [True], [len(lake.files.list(ORDERS)) < before])
     lake.drain(60)
     compare("compact", lake, expected, endpoint)
     say("time travel", collected(lake.read(ORDERS, as_of=first.snapshot_id)), collected(lake.read(ORDERS, as_of=first.journal_number)))
@@ -94,12 +94,12 @@ def walk(lake: Lake, endpoint: str) -> None:
 def clean_up(lake: Lake) -> None:
     """Without Spark, and without the lease that a reading process holds."""
     lake.drain(60)
-    lake.expire_snapshots(ORDERS, older_than=timedelta(0), dry_run=False)
+    lake.snapshots.expire(ORDERS, older_than=timedelta(0), dry_run=False)
     lake.drain(60)
-    live = len(lake.list_files(ORDERS))
+    live = len(lake.files.list(ORDERS))
     say("cleaned", [0, True], [live, lake.delete_expired_temporary_files().deleted > 0])
     waiting = sorted(
-        file.file_path for file in lake.list_files(ORDERS, retired=True)
+        file.file_path for file in lake.files.list(ORDERS, retired=True)
     )  # of the delete and the compaction, within their grace
     say("what is left waits for its grace", waiting, [path for path in objects(lake) if "/orders-" in path])
     check("at the end", lake, known="file_missing")
@@ -136,13 +136,13 @@ def build_views(lake: Lake, orders: DataFrame) -> None:
     lake.materialize(VIEW).raise_failed()
     wanted = orders.select("id", "ts", (2 * F.col("amount")).alias("amount"))
     say("view", collected(wanted), collected(lake.read(VIEW)))
-    lake.merge(VIEW)
+    lake.partitions.merge(VIEW)
     say("merged view", collected(wanted), collected(lake.read(VIEW)))
 
 
 def lose_a_file(lake: Lake, endpoint: str, orders: DataFrame) -> None:
     """Somebody deletes an object behind our back: the check names it, the repair gives up its partition, and the view is built again."""
-    victim = lake.list_files(VIEW)[0].file_path
+    victim = lake.files.list(VIEW)[0].file_path
     bucket, _, key = victim.removeprefix("s3://").partition("/")
     boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").delete_object(Bucket=bucket, Key=key)
     say("lost", [victim], sorted({f.subject for f in lake.check().findings if f.rule == "file_missing"}))

@@ -35,11 +35,11 @@ def test_objects_stay_and_local_files_are_uploaded(registry: Registry, objects: 
     (tmp_path / "c.parquet").write_bytes(parquet(10))
     lake = Lake(registry, objects)
 
-    done, again = lake.adopt(incoming, "shop.events"), lake.adopt(incoming, "shop.events")
-    local = lake.adopt(str(tmp_path), "shop.events")
+    done, again = lake.tables.adopt("shop.events", incoming), lake.tables.adopt("shop.events", incoming)
+    local = lake.tables.adopt("shop.events", str(tmp_path))
 
     assert [file.how for file in (*done.files, *again.files, *local.files)] == ["in place", "rewrite", "known", "known", "copy"]
     assert done.skipped == {"hidden": 1}
     assert lake.table("shop.events").row.row_count == 15
     with pytest.raises(PathRefusedError):
-        lake.adopt("s3://elsewhere/incoming", "shop.events")
+        lake.tables.adopt("shop.events", "s3://elsewhere/incoming")

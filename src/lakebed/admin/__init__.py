@@ -4,7 +4,7 @@ from lakebed.admin.audit import list_administrators, set_administrators
 from lakebed.admin.cleanup import CleanUp, delete_expired_temporary_files, recover_operations
 from lakebed.admin.dropping import Drop, DropOptions, drop_table
 from lakebed.admin.file_history import FileEvent, FileHistory, why
-from lakebed.admin.lists import PartitionOptions, list_files, list_incompatible_partitions, list_partitions, list_view_sets
+from lakebed.admin.lists import MAX_LIMIT, PartitionOptions, list_files, list_incompatible_partitions, list_partitions, list_view_sets
 from lakebed.admin.orphans import DEFAULT_AGE, Forgotten, Sweep, forget_left_out_files, list_left_out_files, sweep_orphans
 from lakebed.admin.requests import RequestedRun, request_materialization, request_regeneration
 from lakebed.admin.retirement import (
@@ -29,9 +29,12 @@ from lakebed.admin.schema import (
     widen_column,
 )
 from lakebed.admin.snapshots import Expiry, SnapshotRow, configure_table, expire_snapshots, list_snapshots, tag_snapshot, untag_snapshot
+from lakebed.registry.partitions.retire import DEFAULT_GRACE_S
 
 __all__ = [
     "DEFAULT_AGE",
+    "DEFAULT_GRACE_S",
+    "MAX_LIMIT",
     "MAX_PARTITIONS",
     "Alteration",
     "BulkOptions",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.files import Needed
+from lakebed.core.results import single_result
 from lakebed.registry.files.deletion_queue import BATCH, ORPHAN, Claim, claim_expired, finalize_deleted, release_failed, release_needed
 from lakebed.registry.files.operations import finish_rollback, list_expired_operations, take_expired
 from lakebed.registry.maintenance.open_runs import close_ended_runs
@@ -25,6 +26,7 @@ _DELETERS = 8  # a deletion waits for the disk or the network, hardly for a proc
 _FIRST = 128  # files of the first claim, so that the deleters need not wait for a whole batch
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanUp:
     """`deleted` counts files whose rows are gone too; `failed` maps the others to the storage's reason, they stay queued.

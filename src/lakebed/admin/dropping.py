@@ -9,8 +9,9 @@ from lakebed.admin.audit import find_actor
 from lakebed.admin.retirement import MAX_PARTITIONS
 from lakebed.core.errors import InvalidValueError, TooManyPartitionsError
 from lakebed.core.names import TableName
+from lakebed.core.results import single_result
 from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
-from lakebed.registry.partitions.retire import DEFAULT_GRACE_US
+from lakebed.registry.partitions.retire import DEFAULT_GRACE_S
 from lakebed.registry.partitions.retire_many import RETIRED, retire_in_batches
 from lakebed.registry.queries.listing import list_partitions
 from lakebed.registry.table_cache import missing_table
@@ -31,7 +32,7 @@ DROP = "drop_table"  # stored, as a job: never rename
 
 
 class DropOptions(TypedDict, total=False):
-    """What `lake.drop_table` understands besides."""
+    """What `lake.tables.drop` understands besides."""
 
     max_partitions: int  # default 10,000: refuse to retire more
     grace_s: float  # default a day: how long the files stay readable
@@ -39,6 +40,7 @@ class DropOptions(TypedDict, total=False):
     progress: Callable[[int, int], None] | None
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drop:
     """What was dropped, or would be. Bytes are scheduled for deletion, not freed."""
@@ -64,7 +66,7 @@ def drop_table(
     *,
     dry_run: bool = True,
     max_partitions: int = MAX_PARTITIONS,
-    grace_s: float = DEFAULT_GRACE_US / 1e6,
+    grace_s: float = DEFAULT_GRACE_S,
     actor: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Drop:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.core.errors import FileMissingError, LakebedError
 from lakebed.core.events import ChangeKind
-from lakebed.core.results import Rows
+from lakebed.core.results import Rows, single_result
 from lakebed.core.rows import TableFiles
 from lakebed.core.times import from_micros, show
 from lakebed.registry.files import known_paths
@@ -37,6 +37,7 @@ class FileEvent:
     source: str
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileHistory:
     """`state` is writing, live, retired, queued, deleted, orphan or unknown; `because` says why in a sentence."""

@@ -15,13 +15,13 @@ from lakebed.admin.audit import find_actor
 from lakebed.admin.lists import MAX_LIMIT, find_id
 from lakebed.core.errors import InvalidValueError, RegistryBehindError
 from lakebed.core.files import Needed, Orphan, SkippedTable
-from lakebed.core.results import Rows
+from lakebed.core.results import Rows, single_result
 from lakebed.core.times import from_micros, read_age
 from lakebed.registry.files.deletion_queue import ORPHAN, queue_files
 from lakebed.registry.files.known_paths import give_up_operations, list_unknown, list_unknown_operations
 from lakebed.registry.files.left_out import LeftOutFile, drop_records, find_left_out, list_left_out
 from lakebed.registry.maintenance.runs import add_run, finish_run
-from lakebed.registry.partitions.retire import DEFAULT_GRACE_US
+from lakebed.registry.partitions.retire import DEFAULT_GRACE_S
 from lakebed.registry.tables.lake_tables import list_all_tables
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ _BATCH = 1000
 _TABLE = re.compile(r"\w+/\w+-(\d{1,19})/", re.ASCII)
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
     """What was found and, unless it was a preview, queued: deleted by the clean-up once the grace has passed, not before."""
@@ -54,6 +55,7 @@ class Sweep:
         return sum(orphan.size_bytes for orphan in self.orphans)
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgotten:
     """The files that left the record, or would; they stay where they are until a sweep takes them."""
@@ -70,7 +72,7 @@ def sweep_orphans(  # noqa: PLR0913 - one keyword per choice
     older_than: timedelta | str = DEFAULT_AGE,
     dry_run: bool = True,
     max_files: int = MAX_FILES,
-    grace_s: float = DEFAULT_GRACE_US / 1e6,
+    grace_s: float = DEFAULT_GRACE_S,
     actor: str | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Sweep:

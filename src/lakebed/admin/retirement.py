@@ -11,12 +11,12 @@ from lakebed.admin.audit import find_actor
 from lakebed.admin.lists import find_id
 from lakebed.core.errors import InvalidValueError, PartitionNotFoundError, PartitionStraddlesError, TooManyPartitionsError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
-from lakebed.core.results import Rows
+from lakebed.core.results import Rows, single_result
 from lakebed.core.suggestions import require_options
 from lakebed.core.times import MICROSECOND, MIN_MICROS, Time, TimeRange, read_age, show, to_micros
 from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
 from lakebed.registry.maintenance.runs import add_run, finish_run
-from lakebed.registry.partitions.retire import DEFAULT_GRACE_US, PartitionsToRetire, require_by_key, retire_loaded
+from lakebed.registry.partitions.retire import DEFAULT_GRACE_S, PartitionsToRetire, require_by_key, retire_loaded
 from lakebed.registry.partitions.retire_many import (
     ALREADY_RETIRED,
     COMPATIBLE,
@@ -70,6 +70,7 @@ class RangeOptions(BulkOptions, total=False):
     schema_hash: str | None
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retirement:
     """One outcome per partition. Files of what was retired are scheduled for deletion, not deleted."""
@@ -125,7 +126,7 @@ def retire_partition_by_metadata(
     insert_begin: Time,
     insert_end: Time,
     schema_hash: str | None = None,
-    grace_s: float = DEFAULT_GRACE_US / 1e6,
+    grace_s: float = DEFAULT_GRACE_S,
     actor: str | None = None,
 ) -> Retirement:
     """Retire the one partition with exactly this key, empty or not; several schemas and no hash given is `ambiguous`, nothing done."""
@@ -232,7 +233,7 @@ def _straddling(what: str, wanted: TimeRange, rows: Sequence[PartitionRow]) -> P
 
 
 def retire_expired_partitions(
-    registry: Registry, retention: timedelta | str, table: str | None = None, **options: Unpack[BulkOptions]
+    registry: Registry, table: str | None = None, *, retention: timedelta | str, **options: Unpack[BulkOptions]
 ) -> Retirement:
     """Retire every partition whose last event (or, without events, whose slice) is older than `retention`, of one table or of all."""
     retention = read_age(retention, what="retention")
@@ -276,7 +277,7 @@ def retire_partition_by_file(
     storage: Storage,
     path: str,
     *,
-    grace_s: float = DEFAULT_GRACE_US / 1e6,
+    grace_s: float = DEFAULT_GRACE_S,
     actor: str | None = None,
     stacklevel: int = 2,
 ) -> Retirement:
@@ -315,7 +316,7 @@ class _Task:
 
 def _carry_out(registry: Registry, rows: Sequence[Listed], task: _Task, options: BulkOptions) -> Retirement:
     require_options(task.job, options, BulkOptions.__annotations__)
-    grace_us, allowed = _micros(options.get("grace_s", DEFAULT_GRACE_US / 1e6)), options.get("max_partitions", MAX_PARTITIONS)
+    grace_us, allowed = _micros(options.get("grace_s", DEFAULT_GRACE_S)), options.get("max_partitions", MAX_PARTITIONS)
     if options.get("dry_run", True):
         return _finished(task, [outcome_of(row, WOULD_RETIRE) for row in rows], dry_run=True)
     if len(rows) > allowed:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lakebed.admin.audit import find_actor
 from lakebed.core.errors import InvalidValueError, RollbackRefusedError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
+from lakebed.core.results import single_result
 from lakebed.core.schema.restoring import list_clashes, list_lost_names, restore_fields
 from lakebed.core.schema.schema import Schema
 from lakebed.core.times import TimeRange
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 JOB = "rollback"  # stored in runs: never rename
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback:
     """What the table is again, or with `dry_run` would be. `broken_views` name a column that is gone, or one that became ambiguous."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from lakebed.admin.audit import find_actor
 from lakebed.core.errors import InvalidValueError, SchemaRefusedError
+from lakebed.core.results import single_result
 from lakebed.core.schema.altering import AddColumn, Change, DropColumn, MakeOptional, RenameColumn, WidenColumn, alter
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import List, Map, Primitive, Struct, Type
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 JOB = "alter"  # stored in runs: never rename
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alteration:
     """What the table's columns are now, or with `dry_run` would be. `view_sets` read the table: look whether they name a changed column."""

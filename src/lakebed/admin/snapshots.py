@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 from lakebed.admin.audit import find_actor, write_down
 from lakebed.core.errors import InvalidValueError, SnapshotNotFoundError, TagNotFoundError
 from lakebed.core.names import TableName, require_name
-from lakebed.core.results import Rows
+from lakebed.core.results import Rows, single_result
 from lakebed.core.suggestions import list_near
 from lakebed.core.tables.settings import FREE, TableSettings, list_free, read_free_properties, read_settings
 from lakebed.core.tables.snapshots import KeptSnapshot, parse_requests, parse_retention, plan_expiry
@@ -170,6 +170,7 @@ def _row(snapshot: TableSnapshots, table: LakeTable, named: Mapping[str, int]) -
 EXPIRE = "expire_snapshots"  # stored, as a job: never rename
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expiry:
     """Requests that these snapshots expire. They go with the table's next Iceberg commit, files that only they held after that."""

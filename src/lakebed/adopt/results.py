@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from lakebed.core.files import Verify
 from lakebed.core.names import GLOBAL_INSTANCE
+from lakebed.core.results import single_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,7 @@ class AdoptedFile:
     reason: str
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
     """`differences` tell how files differ from the table's columns; `skipped` counts what nobody would call data."""

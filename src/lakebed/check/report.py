@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from lakebed.core.results import single_result
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -35,6 +37,7 @@ class Finding:
     partition_id: int | None = None
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
     """`checked` counts what each rule looked at; `omitted` the findings beyond the first thousand of a rule."""

@@ -21,7 +21,7 @@ from lakebed.core.errors import (
     SparkUnavailableError,
 )
 from lakebed.core.names import TableName
-from lakebed.core.results import Rows
+from lakebed.core.results import Rows, single_result
 from lakebed.core.tables.compaction import GroupRow, Reason
 from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
 from lakebed.registry.partitions.replace import list_visible
@@ -43,6 +43,7 @@ _SHOWN_FILES = 100
 _PERHAPS_DAMAGED = (CorruptionError, FileMissingError, SparkRefusedError, SparkUnavailableError)
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
     """What was done; `plan` says why. `conflicts` are runs that lost to a writer, `stopped` that it gave up because of them.

@@ -1,8 +1,8 @@
-"""Results as typed rows that never change, and the same rows as Arrow, pandas or a table in a notebook."""
+"""Results as frozen values: single ones in one line or as a table in a notebook, rows as Arrow or pandas too."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from html import escape
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RowT = TypeVar("RowT")
+KindT = TypeVar("KindT")
 _SHOWN = 50
+_LISTED = 3  # items of a field; of more, their number
+_CHARS = 80
 _OPTIONAL = " | None"
 
 
@@ -93,3 +96,30 @@ def arrow_schema(kind: type) -> pa.Schema:
 
 def _show(value: object) -> str:
     return "" if value is None else str(value)
+
+
+def single_result(kind: type[KindT]) -> type[KindT]:
+    """Give a dataclass a `repr` of one readable line, and a table in notebooks."""
+    setattr(kind, "__repr__", _repr_line)  # noqa: B010 - mypy knows the type's own
+    setattr(kind, "_repr_html_", _repr_table)  # noqa: B010
+    return kind
+
+
+def _repr_line(result: Any) -> str:
+    return f"{type(result).__name__}({', '.join(f'{name}={text}' for name, text in _shown_fields(result))})"
+
+
+def _repr_table(result: Any) -> str:
+    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in _shown_fields(result))
+    return f"<table><caption>{escape(type(result).__name__)}</caption><tbody>{rows}</tbody></table>"
+
+
+def _shown_fields(result: Any) -> list[tuple[str, str]]:
+    return [(one.name, _shorten(getattr(result, one.name))) for one in fields(result) if one.repr]
+
+
+def _shorten(value: object) -> str:
+    if isinstance(value, Collection) and not isinstance(value, str | bytes | range) and len(value) > _LISTED:
+        return f"<{len(value)} items>"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _CHARS else f"{text[: _CHARS - 4]} ..."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
+from lakebed.core.results import single_result
 from lakebed.legacy.plan import LegacyFinding  # noqa: TC001 - `Rows` reads the kind at run time
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class ImportedViewSet:
     left_out: int = 0
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegacyImport:
     """`findings` hold every row that is not what it should be, taken over or not; nothing was dropped without a line there."""

@@ -31,7 +31,7 @@ def retire_expired(place: Workplace) -> Report:
             if (after_us := parse_retire_after(table.metadata.properties)) is None:
                 continue
             after = timedelta(microseconds=after_us)
-            done = admin.retire_expired_partitions(place.registry, after, str(table.name), dry_run=False, actor=place.actor)
+            done = admin.retire_expired_partitions(place.registry, str(table.name), retention=after, dry_run=False, actor=place.actor)
             sums.update({"tables": 1, **done.totals()})
     return Report(result=dict(sums), problems=tuple(problems))
 

@@ -24,7 +24,7 @@ class Owner(Protocol):
     """What a context belongs to: the lake, which pickles as its settings and reconnects."""
 
     @property
-    def context(self) -> Context: ...
+    def _context(self) -> Context: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,4 +55,4 @@ class Context:
         if self.owner is None:
             message = "this registry and warehouse cannot be opened in another process: open the lake with `lakebed.connect`"
             raise InvalidValueError(message)
-        return attrgetter("context"), (self.owner,)
+        return attrgetter("_context"), (self.owner,)

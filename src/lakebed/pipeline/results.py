@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from lakebed.core.errors import InvalidValueError
+from lakebed.core.results import single_result
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from lakebed.staging.write import Staging
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InsertResult:
     """`group` and `snapshot_id` are known once Iceberg has the rows: after a `sync` insert, or after `wait`.

@@ -1,5 +1,6 @@
 """`lakebed repair`: a plan from what the check found, then what can be mended is mended. Nothing here invents data."""
 
+from lakebed.iceberg.repair import Repair
 from lakebed.repair.remedies import Allowed, Left, Remedy, RepairPlan, RepairStep, plan_repairs
 from lakebed.repair.run import RepairOptions, RepairResult, StepOutcome, repair
 
@@ -7,6 +8,7 @@ __all__ = [
     "Allowed",
     "Left",
     "Remedy",
+    "Repair",
     "RepairOptions",
     "RepairPlan",
     "RepairResult",

@@ -11,7 +11,7 @@ from lakebed.admin.audit import find_actor
 from lakebed.check import Severity, check
 from lakebed.core.errors import InvalidValueError, LakebedError
 from lakebed.core.names import TableName
-from lakebed.core.results import Rows
+from lakebed.core.results import Rows, single_result
 from lakebed.core.suggestions import require_options
 from lakebed.iceberg.repair import Repair, repair_table
 from lakebed.registry.maintenance.open_runs import OpenRun, keeping_run
@@ -61,6 +61,7 @@ class StepOutcome:
     told: str = ""
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairResult:
     """`left` is what no program can mend, each with what to do; `clean` whether the last check found nothing.

@@ -84,9 +84,9 @@ def adopt(  # noqa: PLR0913 - one option per choice
     types = _pairs(path_column)
     with opened(registry, warehouse, publishes=not dry_run) as lake, showing("adopt") as progress:
         try:
-            done = lake.adopt(
-                directory if has_scheme(directory) else str(Path(directory).absolute()),
+            done = lake.tables.adopt(
                 table,
+                directory if has_scheme(directory) else str(Path(directory).absolute()),
                 event_time=event_time,
                 partition_by=() if unpartitioned else partition_by or None,
                 path_types=types,
@@ -129,7 +129,7 @@ def import_legacy(  # noqa: PLR0913 - one option per choice
     """
     names, event_times, hashes = _pairs(name), _pairs(event_time), _pairs(serving)
     with opened(registry, warehouse, publishes=execute) as lake, showing("import") as progress:
-        done = lake.import_legacy(
+        done = lake.tables.import_legacy(
             url,
             root=None if root is None else root if has_scheme(root) else str(Path(root).absolute()),
             database=database,

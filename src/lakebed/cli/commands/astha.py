@@ -163,7 +163,7 @@ def retry(
 
 
 def _names(lake: Lake, wanted: str | None = None) -> dict[int, str]:
-    names = {row.id: f"{row.database}.{row.name}" for row in lake.list_tables()}
+    names = {row.id: f"{row.database}.{row.name}" for row in lake.tables.list()}
     return names if wanted is None else {table_id: name for table_id, name in names.items() if name == wanted}
 
 

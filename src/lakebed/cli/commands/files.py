@@ -59,7 +59,7 @@ def list_files(
     Example: lakebed files list shop.orders --json
     """
     with opened(registry, warehouse) as lake:
-        rows = lake.list_files(table, retired=retired, after=after, limit=limit)
+        rows = lake.files.list(table, retired=retired, after=after, limit=limit)
     print_rows(rows, as_json=as_json, columns=("file_path", "row_count", "file_size"), empty="no file")
     if len(rows) == limit and not as_json:
         out().print(f"there may be more: --after {rows[-1].id}")
@@ -148,7 +148,7 @@ def left_out(
     with opened(registry, warehouse) as lake:
         if forget and execute:
             confirm(f"give up {len(forget):,} files?", yes=yes)
-        rows = lake.forget_left_out_files(_absolute(forget), dry_run=not execute).files if forget else lake.list_left_out_files(table)
+        rows = lake.files.forget_left_out(_absolute(forget), dry_run=not execute).files if forget else lake.files.list_left_out(table)
     done = bool(forget) and execute
     if as_json:
         print_json({"dry_run": not done, "forgotten": len(rows) if done else 0, "files": [asdict(row) for row in rows]})
@@ -184,7 +184,7 @@ def show_footer(
 def _describe_footer(lake: Lake, path: str) -> dict[str, Any]:
     from lakebed.registry.files.footers import load_footer  # noqa: PLC0415 - brings pyarrow
 
-    footer, metadata = load_footer(lake.registry, path), lake.load_partition_metadata(path)
+    footer, metadata = load_footer(lake.registry, path), lake.files.footer(path)
     return {
         "path": path,
         "rows": metadata.num_rows,

@@ -190,7 +190,7 @@ def retire_expired(  # noqa: PLR0913 - one option per question
     """
 
     def call(lake: Lake, options: BulkOptions) -> Retirement:
-        return lake.retire_expired_partitions(timedelta(days=older_than_days), table, **options)
+        return lake.partitions.retire_expired(table, retention=timedelta(days=older_than_days), **options)
 
     _carry_out(registry, warehouse, call, _options(atomic=atomic, max_partitions=max_partitions), execute=execute, yes=yes, as_json=as_json)
 

@@ -98,7 +98,7 @@ def why(
 ) -> None:
     """Every event of a file, from the intent of its writer to its deletion. Example: lakebed why warehouse/shop/orders-1/data/.../part-00000.parquet."""
     with opened(registry, warehouse) as lake:
-        found = lake.why(file if "://" in file else str(Path.cwd() / file))
+        found = lake.files.why(file if "://" in file else str(Path.cwd() / file))
     if as_json:
         facts = {"path": found.path, "table": found.table, "state": found.state, "because": found.because}
         print_json({**facts, "events": [asdict(event) for event in found.events]})

@@ -43,7 +43,7 @@ def init(
     if adopt_warehouse:
         _adopt(registry, warehouse, legacy)
     with opened(registry, warehouse, create=True) as lake:
-        where, root, tables = lake.registry.backend.shown_url, lake.storage.paths.root, len(lake.list_tables())
+        where, root, tables = lake.registry.backend.shown_url, lake.storage.paths.root, len(lake.tables.list())
     if as_json:
         print_json({"registry": where, "warehouse": root, "tables": tables})
     else:

@@ -118,10 +118,10 @@ def expire_snapshots(  # noqa: PLR0913 - one option per question
     """
     age = None if older_than_days is None else timedelta(days=older_than_days)
     with opened(registry, warehouse, publishes=execute) as lake:
-        done = lake.expire_snapshots(table, snapshot_ids=snapshot_ids or (), older_than=age)
+        done = lake.snapshots.expire(table, snapshot_ids=snapshot_ids or (), older_than=age)
         if execute and done.snapshots:
             confirm(f"give up {len(done.snapshots):,} snapshots of {table}?", yes=yes)
-            done = lake.expire_snapshots(table, snapshot_ids=[row.snapshot_id for row in done.snapshots], dry_run=False)
+            done = lake.snapshots.expire(table, snapshot_ids=[row.snapshot_id for row in done.snapshots], dry_run=False)
             lake.drain(timeout_s)
         left = {row.snapshot_id for row in lake.snapshots(table)}
     waiting = 0 if done.dry_run else sum(row.snapshot_id in left for row in done.snapshots)
@@ -159,7 +159,7 @@ def tag_snapshot(
     Example: lakebed snapshots tag shop.orders audit 1234567890123456789
     """
     with opened(registry, warehouse, publishes=True) as lake:
-        lake.tag(table, tag, snapshot_id)
+        lake.snapshots.tag(table, tag, snapshot_id)
     if as_json:
         print_json({"table": table, "tag": tag, "snapshot_id": snapshot_id})
     else:
@@ -180,7 +180,7 @@ def untag_snapshot(
     Example: lakebed snapshots untag shop.orders audit
     """
     with opened(registry, warehouse, publishes=True) as lake:
-        lake.untag(table, tag)
+        lake.snapshots.untag(table, tag)
     if as_json:
         print_json({"table": table, "tag": tag, "snapshot_id": None})
     else:

@@ -84,11 +84,11 @@ def drop_table(
     Example: lakebed tables drop shop.orders --execute
     """
     with opened(registry, warehouse) as lake:
-        done = lake.drop_table(table)
+        done = lake.tables.drop(table)
         if execute:
             confirm(f"drop {table} with {done.rows:,} rows in {done.files:,} files?", yes=yes)
             with showing(f"dropping {table}", total=done.partitions) as progress:
-                done = lake.drop_table(table, dry_run=False, max_partitions=max_partitions, progress=progress)
+                done = lake.tables.drop(table, dry_run=False, max_partitions=max_partitions, progress=progress)
     _render(done, as_json=as_json)
 
 

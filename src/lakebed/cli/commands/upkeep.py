@@ -159,11 +159,11 @@ def clean_orphans(
     age = timedelta(hours=older_than_hours)
     with opened(registry, warehouse) as lake:
         with showing("looking at files") as progress:
-            found = lake.sweep_orphans(older_than=age, progress=progress)
+            found = lake.files.sweep_orphans(older_than=age, progress=progress)
         if execute and found.orphans:
             confirm(f"queue {len(found.orphans):,} files, {found.size_bytes / 1e6:,.1f} MB, for deletion?", yes=yes)
             with showing("looking again, and queueing") as progress:
-                found = lake.sweep_orphans(older_than=age, dry_run=False, progress=progress)
+                found = lake.files.sweep_orphans(older_than=age, dry_run=False, progress=progress)
     _render_orphans(found, execute=execute, as_json=as_json)
 
 

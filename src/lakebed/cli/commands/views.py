@@ -27,7 +27,7 @@ from lakebed.cli.terminal import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebed.core.times import Time, TimeRange
+    from lakebed.core.times import TimeRange
     from lakebed.lake import Lake
     from lakebed.pipeline.options import MaterializeOptions, MergeOptions
     from lakebed.pipeline.views.plan import SliceOutcome
@@ -158,7 +158,7 @@ def promote(
             message = f"{view} has no staged definition: redefine it first, or it was promoted already"
             raise InvalidValueError(message)
         if not dry_run:
-            lake.promote(view)
+            lake.views.promote(view)
     if as_json:
         print_json({"view": view, "dry_run": dry_run, "schema_hash": staged.table.schema_hash, "sql": staged.definition.sql})
     else:
@@ -167,12 +167,9 @@ def promote(
 
 def _in_order(lake: Lake) -> list[str]:
     """Every view set after those it reads."""
-    from lakebed.core.names import TableName as Name  # noqa: PLC0415
-    from lakebed.pipeline.views.build import list_upstream  # noqa: PLC0415 - brings pyspark
-
     found: dict[str, None] = {}
     for row in lake.list_view_sets():
-        found |= dict.fromkeys(map(str, list_upstream(lake.context, Name.parse(row.view_set_name))))
+        found |= dict.fromkeys(lake.views.list_upstream(row.view_set_name))
         found[row.view_set_name] = None
     return list(found)
 
@@ -204,26 +201,14 @@ def _build(lake: Lake, name: str, options: MaterializeOptions) -> tuple[list[dic
 
 def _plan(lake: Lake, name: str, options: MaterializeOptions) -> tuple[list[dict[str, Any]], str]:
     """From the registry alone."""
-    from lakebed.pipeline.views.plan import plan_materialize  # noqa: PLC0415 - after the lake is there
-
-    events = _between(options.get("begin"), options.get("end"))
-    inserts = _between(options.get("insert_begin"), options.get("insert_end"))
     with lake.reading():
-        plan = plan_materialize(
-            lake.context, name, events=events, inserts=inserts, instance=options.get("instance"),
-            regenerate=options.get("regenerate", False),
+        plan = lake.views.plan(
+            name, begin=options.get("begin"), end=options.get("end"), insert_begin=options.get("insert_begin"),
+            insert_end=options.get("insert_end"), instance=options.get("instance"), regenerate=options.get("regenerate", False),
         )  # fmt: skip
     fresh = [_slice(name, one.instance, one.insert_range, one.outcome) for one in plan.fresh]
     stale = [_slice(name, one.wanted.instance, one.wanted.insert_range, "would_build") | {"reason": str(one.state)} for one in plan.stale]
     return fresh + stale, plan.note
-
-
-def _between(begin: Time | None, end: Time | None) -> TimeRange | None:
-    from lakebed.core.times import MAX_MICROS, MIN_MICROS, TimeRange, to_micros  # noqa: PLC0415 - only here
-
-    if begin is None and end is None:
-        return None
-    return TimeRange(begin=MIN_MICROS if begin is None else to_micros(begin), end=MAX_MICROS if end is None else to_micros(end))
 
 
 def _slice(view: str, instance: str, insert_range: TimeRange, outcome: str) -> dict[str, Any]:
@@ -255,7 +240,7 @@ def _render(slices: Sequence[dict[str, Any]], notes: Sequence[str]) -> None:
 def _merge(lake: Lake, table: str, options: MergeOptions) -> list[dict[str, Any]]:
     with showing(f"merging {table}") as progress:
         asked: MergeOptions = {**options, "progress": progress}
-        done = lake.merge(table, **asked)
+        done = lake.partitions.merge(table, **asked)
     return [
         _run(one.instance, one.insert_range, one.partitions, one.files_before, one.rows_after) | {"files_after": one.files_after}
         for one in done.runs
@@ -264,11 +249,11 @@ def _merge(lake: Lake, table: str, options: MergeOptions) -> list[dict[str, Any]
 
 def _plan_merge(lake: Lake, table: str, options: MergeOptions) -> list[dict[str, Any]]:
     """From the registry alone; how many files a rewrite leaves is not known before."""
-    from lakebed.pipeline.views.merge import plan_merge  # noqa: PLC0415 - brings pyspark
-
-    inserts = _between(options.get("insert_begin"), options.get("insert_end"))
     with lake.reading():
-        runs = plan_merge(lake.context, table, inserts=inserts, instance=options.get("instance"), window=options.get("window"))
+        runs = lake.partitions.plan_merge(
+            table, insert_begin=options.get("insert_begin"), insert_end=options.get("insert_end"), instance=options.get("instance"),
+            window=options.get("window"),
+        )  # fmt: skip
     return [
         _run(one.wanted.instance, one.wanted.insert_range, len(one.partitions), len(one.rewriting) + len(one.keeping), one.rows)
         for one in runs

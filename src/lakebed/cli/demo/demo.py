@@ -119,7 +119,7 @@ class _Teller:
                 self.lake.insert(_LOGS, self.log_entries(hour))
                 self.lake.insert(_METRICS, self.metrics(hour))
                 self.clock.advance(seconds=3600)
-            rows = {f"{t.database}.{t.name}": t for t in self.lake.list_tables()}
+            rows = {f"{t.database}.{t.name}": t for t in self.lake.tables.list()}
             total = sum(t.row_count for t in rows.values())
             files = sum(t.file_count for t in rows.values())
             said.append(f"{2 * _HOURS} hourly batches: {total:,} rows in {files} files, each batch one registry transaction")
@@ -168,7 +168,7 @@ class _Teller:
 
     def fail_a_write(self) -> None:
         with self.step("refuse") as said:
-            before = len(self.lake.list_files(_LOGS))
+            before = len(self.lake.files.list(_LOGS))
             try:
                 self.lake.insert(_LOGS, self.log_entries(0).selectExpr("*", "raise_error('torn in the middle') AS extra").drop("message"))
             except LakebedError as error:
@@ -196,7 +196,7 @@ class _Teller:
 
     def merge(self) -> None:
         with self.step("merge") as said:
-            merged = self.lake.merge(_LOGS)
+            merged = self.lake.partitions.merge(_LOGS)
             again = self.lake.materialize(_MINUTES)
             said.append(
                 f"{merged.partitions_before} hours into {len(merged.runs)}, {merged.files_before} files into {merged.files_after}; "
@@ -265,7 +265,7 @@ class _Teller:
             title="the lake at the end",
             title_justify="left",
         )
-        for t in self.lake.list_tables():
+        for t in self.lake.tables.list():
             name = f"{t.database}.{t.name}"
             partitions = self.lake.list_partitions(name)
             empty = sum(p.num_rows == 0 for p in partitions)

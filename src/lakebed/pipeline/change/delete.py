@@ -15,6 +15,7 @@ from lakebed.core.errors import InvalidValueError, RewriteMismatchError, TooMany
 from lakebed.core.fingerprints import make_fingerprint
 from lakebed.core.names import TableName, require_instance
 from lakebed.core.partitions import Slice
+from lakebed.core.results import single_result
 from lakebed.core.schema.schema import RESERVED
 from lakebed.pipeline.change.delete_plan import plan_delete
 from lakebed.pipeline.change.versions import current_columns
@@ -48,6 +49,7 @@ _ROW = f"{RESERVED}row"
 _PARALLEL = 4
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteResult:
     """What a delete did, or with `dry_run` would do; without matching rows nothing is done, and `note` says so.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakebed.core.results import single_result
 from lakebed.core.schema.types import Primitive
 from lakebed.core.times import DAY_US, Time, from_micros, show
 from lakebed.pipeline.read.planning import ScanRequest, find_scanned_paths, require_in, resolve_scan
@@ -59,6 +60,7 @@ class TableScan:
         return f"{self.table}: {self.files} of {self.files_in_table} files, {self.rows} rows, {self.size_bytes} bytes (pruned: {reasons})"
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """One scan per place where the query names a lake table."""

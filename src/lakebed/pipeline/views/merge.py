@@ -10,6 +10,7 @@ from lakebed.compaction import Engines, LocalEngine, RunPlan, SwappedRun, swap
 from lakebed.compaction.plan import read_runs
 from lakebed.core.errors import InvalidValueError, LakebedError
 from lakebed.core.names import GLOBAL_INSTANCE, require_instance
+from lakebed.core.results import single_result
 from lakebed.core.tables.compaction import TARGET_BYTES, choose_small, require_target
 from lakebed.core.times import Time, TimeRange, parse_duration, show_duration
 from lakebed.pipeline.write.spark_engine import SparkEngine
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["MergeResult", "carry_out_merge", "choose_small", "engines_of", "merge", "plan_merge"]
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeResult:
     """The runs that were merged; nothing to do leaves none."""

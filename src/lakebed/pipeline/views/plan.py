@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
 from lakebed.core.partitions import Slice
+from lakebed.core.results import single_result
 from lakebed.core.tables.windows import State, Window, judge, list_windows
 from lakebed.core.times import TimeRange
 from lakebed.registry.queries.plans import read_plan
@@ -51,6 +52,7 @@ class SliceOutcome:
     error: LakebedError | None = None
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaterializeResult:
     """One outcome per slice, in the order of time. `note` says why there are none."""
@@ -108,6 +110,7 @@ class SlicePlan:
     size_bytes: int = 0
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaterializePlan:
     """Everything that one snapshot of the registry said about the view set, its source and its lookups."""

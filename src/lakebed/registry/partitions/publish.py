@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, overload
 from lakebed.core.errors import FileConflictError, InvalidValueError, OperationConflictError, PartitionConflictError, SchemaRefusedError
 from lakebed.core.files import FileType
 from lakebed.core.partitions import PARTITION_FORMAT, NewPartition, Slice, join_event_ranges
+from lakebed.core.results import single_result
 from lakebed.core.rows import TableFiles, list_columns
 from lakebed.core.times import TimeRange
 from lakebed.registry.backends.constraints import ConstraintRefusedError
@@ -50,6 +51,7 @@ _REPARENT = "UPDATE table_files SET partition_id = :p, modified_at = :now WHERE 
 _MAX_SCOPES_CACHED = 4096
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
     """What became true."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lakebed.registry.transaction import LockedTable, Transaction
 
 DEFAULT_GRACE_US = 24 * 3600 * 1_000_000
+DEFAULT_GRACE_S = DEFAULT_GRACE_US / 1e6
 _PARTITIONS = "SELECT id, min_event_time, max_event_time FROM partitions WHERE table_id = :table_id AND id IN (:ids*)"
 _KEPT = """SELECT f.id, f.row_count FROM table_files f JOIN partitions p ON p.id = f.partition_id
 WHERE f.partition_id IN (:ids*) AND f.retired_seq IS NULL AND f.id IN (:keeping*)

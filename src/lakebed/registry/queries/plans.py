@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import InvalidValueError
+from lakebed.core.results import single_result
 from lakebed.core.rows import TableFiles
 from lakebed.core.times import show, to_micros
 from lakebed.registry.files.range_index import IS_FOUND, find_slot, position_of, scope_of
@@ -79,6 +80,7 @@ class ColumnRange:
     upper_coordinate: float | None = None
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Files to read as they stood at `journal_number`; all of them exist as long as a lease holds that number."""

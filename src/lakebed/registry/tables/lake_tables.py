@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from lakebed.core.errors import SchemaRefusedError, TableExistsError
 from lakebed.core.names import TableName
+from lakebed.core.results import single_result
 from lakebed.core.rows import TableMetadata, Tables, list_columns
 from lakebed.core.schema.altering import require_settings
 from lakebed.core.schema.schema import Schema, hash_schema, require_clear_names
@@ -76,6 +77,7 @@ class TableSpec:
         )
 
 
+@single_result
 @dataclass(frozen=True, kw_only=True)
 class LakeTable:
     """A table as the registry knows it, with its serving version."""

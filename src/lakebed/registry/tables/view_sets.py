@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lakebed.core import fingerprints
 from lakebed.core.errors import DefinitionRefusedError, SourceChangedError, VictimsChangedError
 from lakebed.core.names import TableName
+from lakebed.core.results import single_result
 from lakebed.core.schema.schema import Schema
 from lakebed.core.tables.view_sets import find_definition, merge_window_of
 from lakebed.core.tables.windows import Expired, PartitionSummary, covers, is_unchanged
@@ -56,6 +57,7 @@ class LiveFile:
     row_count: int
 
 
+@single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewSet:
     """One version of a view set: `table` carries that version's schema and hash, whether it serves or is staged."""

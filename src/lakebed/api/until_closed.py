@@ -15,7 +15,7 @@ T = TypeVar("T")
 class Closable(Protocol):
     """Who holds it."""
 
-    is_closed: bool
+    _is_closed: bool
 
 
 class until_closed(Generic[T]):  # noqa: N801 - reads as a decorator, like `cached_property`
@@ -34,7 +34,7 @@ class until_closed(Generic[T]):  # noqa: N801 - reads as a decorator, like `cach
     def __get__(self, holder: Closable | None, owner: type) -> T | Self:
         if holder is None:
             return self
-        if holder.is_closed:
+        if holder._is_closed:
             raise LakeClosedError
         if self._name not in vars(holder) and self.func is not None:
             self.__set__(holder, self.func(holder))

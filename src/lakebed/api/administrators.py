@@ -1,0 +1,33 @@
+"""`lake.administrators`: who may change the lake by administration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakebed import admin
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakebed.api.open_lake import OpenLake
+
+
+class Administrators:
+    """Actors name themselves, so this protects colleagues from accidents. Against others, use the database's roles."""
+
+    def __init__(self, lake: OpenLake) -> None:
+        self._lake = lake
+
+    def list(self) -> tuple[str, ...]:
+        """List the administrators. An empty list means that everyone may administer the lake."""
+        return admin.list_administrators(self._lake.registry)
+
+    def set(self, actors: Sequence[str], *, actor: str | None = None) -> tuple[str, ...]:
+        """Let only these actors retire, sweep, drop, alter, configure and repair. Only an administrator may change the list.
+
+        Args:
+            actors: Names such as `["ana@etl-1"]`; an empty list lets everyone.
+            actor: Who makes this change; default `user@host`.
+
+        """
+        return admin.set_administrators(self._lake.registry, actors, actor=actor)
