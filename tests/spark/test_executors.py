@@ -93,7 +93,7 @@ def test_a_writer_of_batches_is_pickled_as_the_settings_of_its_lake(lake: Lake) 
 
     assert (str(again.table), again.app_id, again.mode, again.evolve) == (ORDERS, "app", "overwrite", True)
     assert again.context.registry is not lake.registry
-    assert [row.name for row in again.context.owner.list_tables()] == ["orders"]
+    assert [row.name for row in again.context.owner.tables.list()] == ["orders"]
     again.context.owner.close()
 
 
