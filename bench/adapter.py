@@ -148,7 +148,7 @@ def statistics(field_id: int, kind: Primitive, low: float, high: float, *, index
 
 def list_file_numbers(registry: Registry) -> list[int]:
     """The numbers of all live files; one that is registered twice is listed twice."""
-    return [number_of(f.file_name) for f in registry.list_files(TABLE)]
+    return [number_of(f.file_name) for f in registry.files.list(TABLE)]
 
 
 def number_of(name: str) -> int:
@@ -234,4 +234,4 @@ def footer_index(registry: Registry, *, enabled: bool) -> FooterIndex:
 
 def open_with_footer(registry: Registry, path: Path) -> object:
     """Open the file with its cached parsed footer."""
-    return pq.ParquetFile(str(path), metadata=registry.load_partition_metadata(str(path)))
+    return pq.ParquetFile(str(path), metadata=registry.files.footer(str(path)))

@@ -106,7 +106,7 @@ def test_a_lake_with_a_relative_path_is_opened_again_from_any_directory(tmp_path
         monkeypatch.chdir(tmp_path / "elsewhere")
 
         with pickle.loads(content) as again:  # noqa: S301 - our own
-            assert [row.name for row in again.list_tables()] == ["orders"]
+            assert [row.name for row in again.tables.list()] == ["orders"]
 
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
