@@ -252,7 +252,7 @@ class _Audit:
 
 
 def _publish(context: Context, work: Staging, plan: DeletePlan, replacements: Sequence[Replacement], audit: _Audit) -> Published:
-    """Victims are compared by partition and by file, under the table's lock: whoever changed one of them wins."""
+    """The partitions to retire are compared by partition and by file, under the table's lock: whoever changed one of them wins."""
     table = plan.table
     ids = [part.partition.partition_id for part in plan.rewrites]
     guard = guard_files(table.name, partitions=ids, files=[file.file_id for part in plan.rewrites for file in part.files])

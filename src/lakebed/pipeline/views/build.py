@@ -115,11 +115,11 @@ def carry_out(
 def build_slice(context: Context, plan: MaterializePlan, chosen: SlicePlan, frames: Mapping[str, DataFrame]) -> int:
     """Build and publish one slice; the number of its rows. Raises a conflict when source or view changed meanwhile."""
     guard = guard_source(chosen.wanted, source=plan.source, then=chosen.guard_window.source, guard_window=chosen.guard_window.insert_range)
-    victims = frozenset(p.partition_id for p in chosen.window.view)
+    replaced = frozenset(p.partition_id for p in chosen.window.view)
     if not chosen.paths:
         publish_partition(
             context.registry, _empty(plan, chosen), Operation(op_id=new_op_id(context.registry), kind="materialize"),
-            replacing=victims, inputs=[plan.source.name], guard=guard,
+            replacing=replaced, inputs=[plan.source.name], guard=guard,
         )  # fmt: skip
         return 0
     table = plan.view.table
@@ -133,7 +133,7 @@ def build_slice(context: Context, plan: MaterializePlan, chosen: SlicePlan, fram
             captured,
             instance=chosen.wanted.instance,
             insert_range=chosen.wanted.insert_range,
-            replacing=victims,
+            replacing=replaced,
             source_data_hash=chosen.window.source_sum,
             lookup_hash=plan.lookup_hash,
             inputs=[plan.source.name],

@@ -129,7 +129,7 @@ def publish_files(  # noqa: PLR0913 - one call says all that becomes true
     instance: str = GLOBAL_INSTANCE,
     insert_range: TimeRange | None = None,
     replacing: AbstractSet[int] = frozenset(),
-    over: RetireAlso | None = None,
+    retire_also: RetireAlso | None = None,
     source_data_hash: str | None = None,
     lookup_hash: str | None = None,
     inputs: Sequence[TableName] = (),
@@ -148,7 +148,7 @@ def publish_files(  # noqa: PLR0913 - one call says all that becomes true
             rows_are_ours=True,
         )
         work.published = publish_partition(
-            context.registry, partition, work.operation, replacing=replacing, retire_also=over, inputs=inputs, guard=guard
+            context.registry, partition, work.operation, replacing=replacing, retire_also=retire_also, inputs=inputs, guard=guard
         )  # fmt: skip
     return work.published
 

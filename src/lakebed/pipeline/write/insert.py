@@ -78,9 +78,9 @@ def _insert(
     try:
         with staging(context.registry, context.storage, table, mode=mode, batch=batch, ahead=True, began=began) as work:
             captured = write_frame(context, work, table, df)
-            over = retire_in_paths(_paths(captured), since=since, instance=instance) if mode == "overwrite_partitions" else None
+            retire_also = retire_in_paths(_paths(captured), since=since, instance=instance) if mode == "overwrite_partitions" else None
             published = publish_files(
-                context, work, table, captured, instance=instance, replacing=replacing, over=over, guard=guard
+                context, work, table, captured, instance=instance, replacing=replacing, retire_also=retire_also, guard=guard
             )  # fmt: skip
     except ConstraintRefusedError as exc:
         return _first_answer(context, table, batch, exc)
