@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARCHIVE := $(VENV)/spark.jsa
 BENCH_VENV := .venv-bench
+DIST_VENV := .venv-dist
+WHEEL_VENV := .venv-wheel
 
-.PHONY: setup demo test test-long check docs bench lock clean
+.PHONY: setup demo quick test test-long test-newest check docs docs-site diagrams dist bench lock clean
 
 setup: $(STAMP)
 
@@ -25,11 +27,26 @@ $(ARCHIVE): scripts/archive_classes.py $(STAMP)
 demo: setup
 	@$(BIN)/python -m lakebed.cli.app demo
 
+# While you work: lint, unit tests, and what needs a registry on SQLite alone. tests/quick.txt says which.
+quick: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@./scripts/in-memory $(BIN)/python -m pytest -m "not long" -k "not postgresql" -n 2 @tests/quick.txt
+
 test: setup $(ARCHIVE)
 	@./scripts/in-memory $(BIN)/python -m pytest -m "not long" -n 2 --dist loadgroup --ignore tests/docs
 
 test-long: setup $(ARCHIVE)
 	@./scripts/in-memory $(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# The newest releases that pyproject.toml allows, without the lock; at the end what its upper bounds hold back.
+test-newest:
+	@./scripts/require-java
+	$(PYTHON) -m venv --clear .venv-newest
+	.venv-newest/bin/pip install --quiet --upgrade --editable ".[test,check]"
+	@touch .venv-newest/.installed
+	@$(MAKE) --no-print-directory quick VENV=.venv-newest
+	.venv-newest/bin/pip list --outdated
 
 check: setup $(ARCHIVE)
 	$(BIN)/ruff check .
@@ -38,10 +55,27 @@ check: setup $(ARCHIVE)
 	$(BIN)/mypy tests
 	$(BIN)/mypy scripts
 	$(BIN)/lint-imports
+	$(BIN)/mkdocs build --strict --quiet
 	$(BIN)/python -m pytest tests/docs
 
 docs: setup
 	$(BIN)/python scripts/build_docs.py
+
+docs-site: setup
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
+# Wheel and source distribution, then the demo from the wheel, in a new environment and an empty directory.
+dist:
+	@./scripts/require-java
+	rm -rf dist
+	$(PYTHON) -m venv --clear $(DIST_VENV)
+	$(DIST_VENV)/bin/pip install --quiet build
+	$(DIST_VENV)/bin/python -m build --outdir dist .
+	$(PYTHON) -m venv --clear $(WHEEL_VENV)
+	$(WHEEL_VENV)/bin/pip install --quiet --require-hashes -r requirements-run.lock
+	$(WHEEL_VENV)/bin/pip install --quiet --no-deps dist/*.whl
+	@place=$$(mktemp -d) && wheel=$$PWD/$(WHEEL_VENV)/bin/lakebed && cd $$place && $$wheel demo && rm -rf $$place
 
 bench: setup $(BENCH_VENV)/.installed
 	$(BENCH_VENV)/bin/python bench/registry.py --scale full
@@ -60,8 +94,8 @@ $(BENCH_VENV)/.installed: bench/requirements.txt
 	@touch $@
 
 lock:
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --quiet --extra test --extra check pyproject.toml -o requirements.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --quiet --extra test --extra check --extra docs pyproject.toml -o requirements.lock
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --quiet --constraints requirements.lock pyproject.toml -o requirements-run.lock
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV)
+	rm -rf $(VENV) $(BENCH_VENV) $(DIST_VENV) $(WHEEL_VENV) .venv-newest dist site

