@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from docs_pages import cli_page, metrics_page, performance_page, python_page
+from docs_pages import cli_page, decisions_page, metrics_page, performance_page, python_page, readme_figures
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
@@ -13,6 +13,8 @@ PAGES = {
     "docs/reference/python.md": python_page.render,
     "docs/reference/metrics.md": metrics_page.render,
     "docs/performance.md": performance_page.render,
+    "docs/decisions/README.md": decisions_page.render,
+    "README.md": readme_figures.render,
 }
 
 

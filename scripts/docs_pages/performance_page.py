@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
+from docs_pages.results import REGISTRY_RUNS, Run, list_missed, list_runs, newest_measurements
 from docs_pages.tables import number, table
 
 if TYPE_CHECKING:
@@ -39,22 +39,43 @@ _WORDS = {
 
 
 def render(root: Path) -> str:
-    results = [(path.name, json.loads(path.read_text())) for path in (root / "bench/results").glob("*.json")]
-    lines = [_HEAD.rstrip(), ""]
+    newest = newest_measurements(root)
+    lines = [_HEAD.rstrip(), "", *_missed(root)]
     for title, prefix, draw in _SECTIONS:
-        found = [(name, content) for name, content in results if name.startswith(prefix)]
-        if not found:
-            continue
-        (name, content), *earlier = sorted(found, key=lambda one: (one[1].get("date", ""), one[0]), reverse=True)
-        lines += [f"## {title}", "", *draw(content.get("figures") or content.get("results") or []), _tell_run(name, content), ""]
-        lines += ["Earlier runs: " + ", ".join(f"`{name}`" for name, _ in earlier) + ".", ""] if earlier else []
-    return "\n".join(lines).rstrip() + "\n"
+        for run in list_runs(root, prefix)[:1]:
+            figures = [one for one in run.figures if _is_newest(run, one, newest)]
+            lines += [f"## {title}", "", *draw(figures), _describe_run(run), ""] if figures else []
+    return "\n".join([*lines, *_earlier(root)]).rstrip() + "\n"
 
 
-def _tell_run(name: str, content: dict[str, Any]) -> str:
-    machine = content["machine"]
-    told = f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_gb']} GB, {machine['file_system']}, fsync {machine['fsync_p50_ms']} ms"
-    return f"From `bench/results/{name}`: {told}."
+def _missed(root: Path) -> list[str]:
+    rows = [(one.work, one.measured, one.aim, f"`{one.run}`") for one in list_missed(root)]
+    return ["## Aims that were missed", "", "In the newest run that measured them:", "", *table(("work", "measured", "aim", "run"), rows)]
+
+
+def _earlier(root: Path) -> list[str]:
+    """Runs whose every figure was measured again later, or that a newer run of their kind replaces."""
+    newest = newest_measurements(root)
+    shown = [
+        run.name
+        for _, prefix, _ in _SECTIONS
+        for run in list_runs(root, prefix)[:1]
+        if any(_is_newest(run, one, newest) for one in run.figures)
+    ]
+    earlier = [run.name for prefix in (*REGISTRY_RUNS, *(prefix for _, prefix, _ in _SECTIONS)) for run in list_runs(root, prefix)]
+    names = sorted(set(earlier) - set(shown))
+    return ["## Earlier runs", "", f"Measured again since: {', '.join(f'`{name}`' for name in names)}."] if names else []
+
+
+def _is_newest(run: Run, one: dict[str, Any], newest: dict[str, tuple[Run, dict[str, Any]]]) -> bool:
+    """Of a work that several runs of the registry measured, only the newest figure is shown."""
+    return one.get("work") not in newest or newest[one["work"]][0].name == run.name
+
+
+def _describe_run(run: Run) -> str:
+    machine = run.content["machine"]
+    facts = f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_gb']} GB, {machine['file_system']}, fsync {machine['fsync_p50_ms']} ms"
+    return f"From `bench/results/{run.name}`: {facts}."
 
 
 def _compared(figures: list[dict[str, Any]]) -> list[str]:

@@ -145,8 +145,8 @@ def _signature(name: str, signature: inspect.Signature) -> str:
         if parameter.name in _UNLISTED:
             continue
         if parameter.kind is parameter.KEYWORD_ONLY and not is_keyword:
-            is_keyword = True
             shown.append("*")
+        is_keyword = is_keyword or parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
         shown.append(_parameter(parameter))
     given = _annotation(signature.return_annotation)
     flat = f"{name}({', '.join(shown)}) -> {given}"
