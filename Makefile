@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARCHIVE := $(VENV)/spark.jsa
 BENCH_VENV := .venv-bench
+export NO_MKDOCS_2_WARNING := 1
 DIST_VENV := .venv-dist
 WHEEL_VENV := .venv-wheel
 
@@ -64,6 +65,11 @@ docs: setup
 docs-site: setup
 	$(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
+
+# After a change of docs/diagrams/*.dot or of the registry's tables. Needs npm; the pictures are kept.
+diagrams: docs
+	npm install --silent --no-audit --no-fund --prefix .venv-diagrams @viz-js/viz@3.31.0
+	$(BIN)/python scripts/draw_diagrams.py .venv-diagrams
 
 # Wheel and source distribution, then the demo from the wheel, in a new environment and an empty directory.
 dist:

