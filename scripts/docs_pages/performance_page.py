@@ -19,7 +19,7 @@ includes: [the benchmark](../bench/README.md).
 
 """
 _UNCHECKED = """`lakebed_unchecked` is the same engine without what its peers leave out (sums over all rows, SHA-256, reading back, sync): it
-shows what they cost, and nobody can run it."""
+shows what they cost, and is not offered as an option."""
 _WORDS = {
     "commit_at_10": "a commit, 10 snapshots in the history",
     "commit_at_2000": "a commit, 2,000 snapshots in the history",
