@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lakebed.check.scan import Scan
     from lakebed.storage.protocol import Storage
 
-MISSING = Rule(name="iceberg_missing", invariant="I8")
+MISSING = Rule(name="iceberg_missing")
 
 _TABLES = "SELECT id, database, name, state FROM tables WHERE dropped_at IS NULL"
 _ANY_TABLES = "SELECT id FROM tables"

@@ -28,7 +28,6 @@ class Finding:
     """
 
     rule: str
-    invariant: str
     severity: Severity
     table: str | None
     subject: str

@@ -51,7 +51,7 @@ SHORT_PASSES: tuple[Pass, ...] = (
 )
 LONG_PASSES: tuple[Pass, ...] = (*footers.LONG_PASSES, *statistics.LONG_PASSES, *replay.LONG_PASSES)
 STORAGE_PASSES: tuple[Pass, ...] = (*iceberg.LONG_PASSES, *iceberg_reach.LONG_PASSES, *warehouse.LONG_PASSES, *page_rules.LONG_PASSES)
-RULE_FAILED = Rule(name="rule_failed", invariant="I9")  # a defect of the checker, or damage that it does not know
+RULE_FAILED = Rule(name="rule_failed")  # a defect of the checker, or damage that it does not know
 RULES: tuple[Rule, ...] = (*(rule for each in (*SHORT_PASSES, *LONG_PASSES, *STORAGE_PASSES) for rule in each.rules), RULE_FAILED)
 FINDINGS_PER_RULE = 1000
 

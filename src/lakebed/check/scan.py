@@ -25,14 +25,13 @@ class Rule:
     """One promise of the lake. The name is what programs match on: never rename one."""
 
     name: str
-    invariant: str
     severity: Severity = Severity.DAMAGE
 
     def broken(
         self, table: str | None, subject: str, message: str, *, facts: Sequence[Any] = (), partition_id: int | None = None
     ) -> Finding:
         return Finding(
-            rule=self.name, invariant=self.invariant, severity=self.severity, table=table, subject=subject, message=message,
+            rule=self.name, severity=self.severity, table=table, subject=subject, message=message,
             facts=tuple(facts), partition_id=partition_id,
         )  # fmt: skip
 

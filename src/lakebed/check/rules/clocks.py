@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from lakebed.check.report import Finding
     from lakebed.check.scan import Row, Scan
 
-SLOT_IN_FUTURE = Rule(name="slot_in_future", invariant="I18", severity=Severity.WARNING)
-SLICE_IN_FUTURE = Rule(name="slice_in_future", invariant="I18", severity=Severity.WARNING)
+SLOT_IN_FUTURE = Rule(name="slot_in_future", severity=Severity.WARNING)
+SLICE_IN_FUTURE = Rule(name="slice_in_future", severity=Severity.WARNING)
 
 _LEAD_US = 5 * 60 * 1_000_000
 _SLOTS = """SELECT t.id, s.last_slot, (SELECT count(*) FROM partitions p

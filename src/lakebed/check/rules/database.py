@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from lakebed.check.report import Finding
     from lakebed.check.scan import Scan
 
-INTEGRITY = Rule(name="database_integrity", invariant="I21")
-FOREIGN_KEYS = Rule(name="foreign_keys", invariant="I21")
-GUARD_MISSING = Rule(name="guard_missing", invariant="I4")
-GUARD_UNEXPECTED = Rule(name="guard_unexpected", invariant="I4")
+INTEGRITY = Rule(name="database_integrity")
+FOREIGN_KEYS = Rule(name="foreign_keys")
+GUARD_MISSING = Rule(name="guard_missing")
+GUARD_UNEXPECTED = Rule(name="guard_unexpected")
 
 _MONITORED = ("tables", "table_metadata", "table_files", "table_stats", "table_snapshots")
 _CHANGES = ("insert", "update", "delete")

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from lakebed.check.report import Finding
     from lakebed.check.scan import Scan
 
-PATH_TWICE = Rule(name="path_twice", invariant="I6")
-FILE_PARTITION = Rule(name="file_partition", invariant="I12")
-FILE_NUMBERS = Rule(name="file_numbers", invariant="I12")
-FILE_GROUPS = Rule(name="file_groups", invariant="I2")
-RETIRED_NOT_QUEUED = Rule(name="retired_not_queued", invariant="I9")
-QUEUED_BUT_LIVE = Rule(name="queued_but_live", invariant="I3")
-COLUMN_WITHOUT_FILE = Rule(name="column_without_file", invariant="I19")
-COLUMN_STATISTICS = Rule(name="column_statistics", invariant="I19")
-RANGE_MISSING = Rule(name="range_missing", invariant="I19")
-RANGE_UNEXPECTED = Rule(name="range_unexpected", invariant="I19")
-TABLE_PROPERTIES = Rule(name="table_properties", invariant="I19")
+PATH_TWICE = Rule(name="path_twice")
+FILE_PARTITION = Rule(name="file_partition")
+FILE_NUMBERS = Rule(name="file_numbers")
+FILE_GROUPS = Rule(name="file_groups")
+RETIRED_NOT_QUEUED = Rule(name="retired_not_queued")
+QUEUED_BUT_LIVE = Rule(name="queued_but_live")
+COLUMN_WITHOUT_FILE = Rule(name="column_without_file")
+COLUMN_STATISTICS = Rule(name="column_statistics")
+RANGE_MISSING = Rule(name="range_missing")
+RANGE_UNEXPECTED = Rule(name="range_unexpected")
+TABLE_PROPERTIES = Rule(name="table_properties")
 
 _SLOTS = 8  # of the range index per lake table
 _TWICE = "SELECT min(table_id), file_path, count(*) FROM table_files GROUP BY file_path HAVING count(*) > 1 ORDER BY file_path"

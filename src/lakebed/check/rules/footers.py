@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from lakebed.check.report import Finding
     from lakebed.check.scan import Row, Scan
 
-FOOTER_MISSING = Rule(name="footer_missing", invariant="I1")
-FOOTER_WITHOUT_FILE = Rule(name="footer_without_file", invariant="I1")
-FOOTER_BYTES = Rule(name="footer_bytes", invariant="I1")
-FOOTER_ROWS = Rule(name="footer_rows", invariant="I19")
-FOOTER_FILE_SIZE = Rule(name="footer_file_size", invariant="I1")
+FOOTER_MISSING = Rule(name="footer_missing")
+FOOTER_WITHOUT_FILE = Rule(name="footer_without_file")
+FOOTER_BYTES = Rule(name="footer_bytes")
+FOOTER_ROWS = Rule(name="footer_rows")
+FOOTER_FILE_SIZE = Rule(name="footer_file_size")
 
 RAW_TAIL = 2  # format versions
 BARE_METADATA = 1

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from lakebed.check.report import Finding
     from lakebed.check.scan import Scan
 
-POINTER = Rule(name="iceberg_pointer", invariant="I8")
-TREE = Rule(name="iceberg_tree", invariant="I8")
-GROUP = Rule(name="iceberg_group", invariant="I2")
-FILES = Rule(name="iceberg_files", invariant="I2")
-TOTALS = Rule(name="iceberg_totals", invariant="I2")
-HISTORY = Rule(name="iceberg_history", invariant="I5")
-NEEDED = Rule(name="iceberg_needed", invariant="I3")
-FOREIGN = Rule(name="iceberg_foreign", invariant="I8")
+POINTER = Rule(name="iceberg_pointer")
+TREE = Rule(name="iceberg_tree")
+GROUP = Rule(name="iceberg_group")
+FILES = Rule(name="iceberg_files")
+TOTALS = Rule(name="iceberg_totals")
+HISTORY = Rule(name="iceberg_history")
+NEEDED = Rule(name="iceberg_needed")
+FOREIGN = Rule(name="iceberg_foreign")
 
 _TABLES = "SELECT id, last_group, committed_group, state FROM tables WHERE dropped_at IS NULL ORDER BY id"
 _STOP = "SELECT value FROM astha_state WHERE key = :key"

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from lakebed.check.report import Finding
     from lakebed.check.scan import Scan
 
-JOURNAL_ENDS = Rule(name="journal_ends", invariant="I4")
-JOURNAL_GAP = Rule(name="journal_gap", invariant="I4")
-JOURNAL_BEYOND = Rule(name="journal_beyond", invariant="I4")
-JOURNAL_NOT_PURGED = Rule(name="journal_not_purged", invariant="I20")
-CURSOR_RANGE = Rule(name="cursor_range", invariant="I5")
-CURSOR_LOST = Rule(name="cursor_lost", invariant="I20")
+JOURNAL_ENDS = Rule(name="journal_ends")
+JOURNAL_GAP = Rule(name="journal_gap")
+JOURNAL_BEYOND = Rule(name="journal_beyond")
+JOURNAL_NOT_PURGED = Rule(name="journal_not_purged")
+CURSOR_RANGE = Rule(name="cursor_range")
+CURSOR_LOST = Rule(name="cursor_lost")
 
 _ENDS = """SELECT table_id, 'journal', purged_seq, last_seq, horizon_seq FROM table_seq
 WHERE purged_seq < 0 OR purged_seq > last_seq OR horizon_seq < 0 OR horizon_seq > last_seq ORDER BY table_id"""

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from lakebed.check.report import Finding
     from lakebed.check.scan import Scan
 
-OPERATION_STUCK = Rule(name="operation_stuck", invariant="I10", severity=Severity.WARNING)
-OPERATION_RESULT = Rule(name="operation_result", invariant="I17")
-LEASE_NUMBER = Rule(name="lease_number", invariant="I3")
-LEASE_UNKNOWN = Rule(name="lease_unknown", invariant="I3")
+OPERATION_STUCK = Rule(name="operation_stuck", severity=Severity.WARNING)
+OPERATION_RESULT = Rule(name="operation_result")
+LEASE_NUMBER = Rule(name="lease_number")
+LEASE_UNKNOWN = Rule(name="lease_unknown")
 
 _DAY_US = 24 * 3600 * 1_000_000
 _STUCK = """SELECT table_id, op_id, state, lease_until FROM operations

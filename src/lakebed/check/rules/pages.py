@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lakebed.check.scan import Scan
     from lakebed.storage.protocol import Storage
 
-FILE_PAGES = Rule(name="file_pages", invariant="I1")
+FILE_PAGES = Rule(name="file_pages")
 
 _FILES = """SELECT id, table_id, file_path, partition_id, retired_seq FROM table_files
 WHERE file_type = 'parquet' AND id > :after ORDER BY id LIMIT :size"""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from lakebed.check.report import Severity
 from lakebed.check.scan import Rule, list_rows, list_slices
 
-OVERLAP = Rule(name="partition_overlap", invariant="I7")
-SUMS = Rule(name="partition_sums", invariant="I2")
-EMPTY = Rule(name="partition_empty", invariant="I12")
-RANGE = Rule(name="partition_range", invariant="I12")
-EVENT_RANGE = Rule(name="partition_event_range", invariant="I19")
-SCOPE = Rule(name="partition_scope", invariant="I7")
-INCOMPATIBLE = Rule(name="partition_incompatible", invariant="I11", severity=Severity.INFO)
+OVERLAP = Rule(name="partition_overlap")
+SUMS = Rule(name="partition_sums")
+EMPTY = Rule(name="partition_empty")
+RANGE = Rule(name="partition_range")
+EVENT_RANGE = Rule(name="partition_event_range")
+SCOPE = Rule(name="partition_scope")
+INCOMPATIBLE = Rule(name="partition_incompatible", severity=Severity.INFO)
 
 _SLICE = "p.id, p.table_id, p.view_instance_id, p.begin_insert_time, p.end_insert_time"
 # The greatest end so far: a partition may overlap one that lies several places before it

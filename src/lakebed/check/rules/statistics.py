@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakebed.check.report import Finding
     from lakebed.check.scan import Scan
 
-STALE = Rule(name="statistics_stale", invariant="I19")
+STALE = Rule(name="statistics_stale")
 
 _PAGE = 200
 _FOOTERS = f"""SELECT f.id, f.table_id, f.file_path, m.metadata FROM table_files f JOIN partition_metadata m ON m.file_path = f.file_path

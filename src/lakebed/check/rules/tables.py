@@ -5,14 +5,14 @@ from __future__ import annotations
 from lakebed.check.report import Severity
 from lakebed.check.scan import Rule, list_rows
 
-TABLE_COUNTERS = Rule(name="table_counters", invariant="I2")
-TABLE_STATS = Rule(name="table_stats", invariant="I2")
-STATS_FOR_NOTHING = Rule(name="stats_for_nothing", invariant="I2")
-TABLE_UNKNOWN = Rule(name="table_unknown", invariant="I12")
-TABLE_INCOMPLETE = Rule(name="table_incomplete", invariant="I12")
-TABLE_GROUPS = Rule(name="table_groups", invariant="I2")
-SERVING_HISTORY = Rule(name="serving_history", invariant="I12")
-TABLE_NAME_CASE = Rule(name="table_name_case", invariant="I12", severity=Severity.WARNING)  # made before such names were refused
+TABLE_COUNTERS = Rule(name="table_counters")
+TABLE_STATS = Rule(name="table_stats")
+STATS_FOR_NOTHING = Rule(name="stats_for_nothing")
+TABLE_UNKNOWN = Rule(name="table_unknown")
+TABLE_INCOMPLETE = Rule(name="table_incomplete")
+TABLE_GROUPS = Rule(name="table_groups")
+SERVING_HISTORY = Rule(name="serving_history")
+TABLE_NAME_CASE = Rule(name="table_name_case", severity=Severity.WARNING)  # made before such names were refused
 
 _SMALL_BYTES = 33_554_432
 _OWNED = (

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from lakebed.check.scan import Row, Scan
     from lakebed.storage.protocol import FileFacts, Storage
 
-FILE_MISSING = Rule(name="file_missing", invariant="I9")
-FILE_PLACE = Rule(name="file_place", invariant="I24")
-FILE_UNREADABLE = Rule(name="file_unreadable", invariant="I1")
-FILE_SIZE = Rule(name="file_size", invariant="I1")
-FILE_TAIL = Rule(name="file_tail", invariant="I1")
-FILE_CHECKSUM = Rule(name="file_checksum", invariant="I1")
-FRESH_METADATA = Rule(name="fresh_metadata", invariant="I9", severity=Severity.INFO)  # of a commit under way, or of one that just failed
-LEFT_OUT = Rule(name="left_out_file", invariant="I9", severity=Severity.INFO)  # by an import or an adoption: a person decides
-NEWER = Rule(name="newer_file", invariant="I9", severity=Severity.WARNING)  # of a history that this registry lost
-UNREGISTERED = Rule(name="unregistered_file", invariant="I9", severity=Severity.WARNING)
+FILE_MISSING = Rule(name="file_missing")
+FILE_PLACE = Rule(name="file_place")
+FILE_UNREADABLE = Rule(name="file_unreadable")
+FILE_SIZE = Rule(name="file_size")
+FILE_TAIL = Rule(name="file_tail")
+FILE_CHECKSUM = Rule(name="file_checksum")
+FRESH_METADATA = Rule(name="fresh_metadata", severity=Severity.INFO)  # of a commit under way, or of one that just failed
+LEFT_OUT = Rule(name="left_out_file", severity=Severity.INFO)  # by an import or an adoption: a person decides
+NEWER = Rule(name="newer_file", severity=Severity.WARNING)  # of a history that this registry lost
+UNREGISTERED = Rule(name="unregistered_file", severity=Severity.WARNING)
 
 _WORKERS = 8
 _FRESH_S = 900.0  # a service deletes them by itself after ten minutes
