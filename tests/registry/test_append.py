@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from lakebed.registry.connect import open_backend
 from lakebed.registry.files.operations import Operation, open_operation, start_rollback
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.registry.registry import Registry
+from lakebed.registry.schema.append_function import NAME, append_function
 from lakebed.registry.tables.lake_tables import drop_table, require_table
 from lakebed.testing import SteppedBackend, Steps
 
@@ -48,6 +50,23 @@ def test_rows_of_every_shape_are_appended_alike(registry: Registry) -> None:
     assert empty.insert_range.begin < several.insert_range.begin
     assert count(registry, "table_files") == 12
     assert count(registry, "table_stats") == 4
+    assert check(registry).clean
+
+
+def test_arguments_find_their_names_whatever_their_order(registry: Registry, kind: str) -> None:
+    """The verified hash of a function covers its body, not its arguments."""
+    if kind != "postgresql":
+        pytest.skip("SQLite has no functions of its own")
+    table = make_table(registry)
+    publish(registry, table, fake_file(1))
+    head, arguments, body = re.split(r"\((.*?)\)", append_function()[NAME], maxsplit=1)
+    turned = ", ".join(reversed(arguments.split(", ")))
+    with registry.write() as tx:
+        registry.backend.script(tx.connection, [f"DROP FUNCTION {NAME}", f"{head}({turned}){body}"])
+
+    publish(registry, table, fake_file(2, partition_path="day=1"))
+
+    assert count(registry, "table_files") == 2
     assert check(registry).clean
 
 

@@ -31,7 +31,7 @@ _ARGUMENTS = (
     ("s_values", "text[]"), ("s_rows", "bigint[]"), ("s_files", "bigint[]"), ("s_small", "bigint[]"), ("s_bytes", "bigint[]"),
 )  # fmt: skip
 _NAMES = tuple(name for name, _ in _ARGUMENTS)
-CALL = f"SELECT {NAME}({', '.join(f'${n}::{kind}' for n, (_, kind) in enumerate(_ARGUMENTS, start=1))})"
+CALL = f"SELECT {NAME}({', '.join(f'{name} => ${n}::{kind}' for n, (name, kind) in enumerate(_ARGUMENTS, start=1))})"
 _BODY = f"""
 DECLARE
   h record; at_us bigint; slot bigint; part bigint; file bigint; rows_all bigint; files bigint; stats int; changed bigint; answer bigint[];
@@ -98,7 +98,7 @@ END """
 
 
 def order_arguments(given: Mapping[str, Any]) -> list[Any]:
-    """The values of a call, each by the name that the function gives it; one too few or too many is a KeyError."""
+    """The values of `CALL`, which names them to the server as well; one too few or too many is a KeyError."""
     if unknown := given.keys() - set(_NAMES):
         raise KeyError(*unknown)
     return [given[name] for name in _NAMES]
