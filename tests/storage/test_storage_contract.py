@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+import boto3
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -215,6 +216,16 @@ def test_a_listing_finds_files_at_every_depth(storage: Storage, operation: str) 
 
     assert {facts.path for facts in listed} == paths == list_paths(storage, storage.paths.root)
     assert {facts.size_bytes for facts in listed} == {3}
+
+
+@pytest.mark.parametrize("name", ["/double", "./dot", "../dots", "control\x01", "marker/"])
+def test_an_object_that_no_path_names_is_skipped_and_stops_no_listing(objects: ObjectStorage, s3_endpoint: str, name: str) -> None:
+    path = put(objects, f"{objects.paths.root}/shop/fine")
+    bucket, _, key = objects.paths.root.removeprefix("s3://").partition("/")
+    client = boto3.client("s3", endpoint_url=s3_endpoint, region_name="us-east-1")
+    client.put_object(Bucket=bucket, Key=f"{key}/shop/{name}", Body=b"")
+
+    assert list_paths(objects, objects.paths.root) == {path}
 
 
 def test_listing_a_directory_that_is_not_there_finds_nothing(storage: Storage, operation: str) -> None:
