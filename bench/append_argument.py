@@ -131,7 +131,7 @@ def fields_of_rows() -> str:
 
 
 BY_POSITION = f"SELECT {NAME}({', '.join(f'${n}::{kind}' for n, (_, kind) in enumerate(_ARGUMENTS, start=1))})"
-LITERALS = append._arrays  # noqa: SLF001 - what is measured
+LITERALS = append._arrays
 IN_RECORD = prefixed(_BODY, _NAMES)
 WAYS = {
     "by position": Way(call=BY_POSITION, order=order_arguments, arrays=LITERALS),
@@ -161,12 +161,12 @@ WAYS = {
 
 @contextmanager
 def going(way: Way) -> Iterator[None]:
-    kept = append.CALL, append.order_arguments, append._arrays  # noqa: SLF001
-    append.CALL, append.order_arguments, append._arrays = way.call, way.order, way.arrays  # noqa: SLF001
+    kept = append.CALL, append.order_arguments, append._arrays
+    append.CALL, append.order_arguments, append._arrays = way.call, way.order, way.arrays
     try:
         yield
     finally:
-        append.CALL, append.order_arguments, append._arrays = kept  # noqa: SLF001
+        append.CALL, append.order_arguments, append._arrays = kept
 
 
 def publish(registry: adapter.Registry, partition: NewPartition, operation: Operation) -> list[int]:

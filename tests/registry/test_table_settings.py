@@ -124,7 +124,7 @@ def test_a_new_table_takes_free_properties_alone(lake: Lake, key: str) -> None:
 
 def test_a_misspelled_option_of_a_new_table_is_refused(lake: Lake) -> None:
     with pytest.raises(InvalidValueError, match="did you mean partition_by"):
-        lake.create_table(NAME, SCHEMA, partition_bye=["day(ts)"])  # type: ignore[arg-type] # that is what is tested
+        lake.create_table(NAME, SCHEMA, partition_bye=["day(ts)"])  # type: ignore[call-arg] # that is what is tested
     assert lake.tables.list() == []
 
 

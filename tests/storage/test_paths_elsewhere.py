@@ -18,7 +18,7 @@ ELSEWHERE = {
 # Text with a slash in it that is no path, or is handed to the path manager at once.
 OTHERWISE = {
     ("admin/doctor.py", "f'{home}/bin/java'"): "a program",
-    ("legacy/files.py", "f'{root}/{told}'"): "an argument of `canonical`",
+    ("legacy/files.py", "f'{root}/{path}'"): "an argument of `canonical`",
     ("check/iceberg_reach.py", "f'{path}/'"): "a prefix that paths are compared with",
     (
         "check/iceberg_reach.py",

@@ -9,6 +9,7 @@ from lakebed import admin
 from lakebed.admin import DEFAULT_GRACE_S, MAX_LIMIT, MAX_PARTITIONS
 from lakebed.api.files import find_needed
 from lakebed.api.open_lake import OpenLake
+from lakebed.api.unknown_options import refuse_unknown_options
 from lakebed.core.names import GLOBAL_INSTANCE
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from lakebed.registry.queries.listing import IncompatibleRow, PartitionRow, ViewSetRow
 
 
+@refuse_unknown_options
 class Administration(OpenLake):
     """Retired files stay readable for a grace period, a day by default."""
 
@@ -104,7 +106,7 @@ class Administration(OpenLake):
             actor: Who is recorded in the audit log; default `user@host`.
 
         """
-        return admin.retire_partition_by_file(self.registry, self.storage, path, grace_s=grace_s, actor=actor, stacklevel=3)
+        return admin.retire_partition_by_file(self.registry, self.storage, path, grace_s=grace_s, actor=actor, stacklevel=4)
 
     def retire_partitions(
         self,

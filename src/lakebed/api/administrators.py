@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebed import admin
+from lakebed.api.unknown_options import refuse_unknown_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from lakebed.api.open_lake import OpenLake
 
 
+@refuse_unknown_options
 class Administrators:
     """Actors name themselves, so this protects colleagues from accidents. Against others, use the database's roles."""
 

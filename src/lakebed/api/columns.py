@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebed import admin
+from lakebed.api.unknown_options import refuse_unknown_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from lakebed.core.schema.types import Type
 
 
+@refuse_unknown_options
 class Columns:
     """Each call makes a new schema version in one transaction. `a.b` names the field b of the struct a."""
 

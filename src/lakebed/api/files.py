@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakebed import admin
 from lakebed.admin import MAX_LIMIT
+from lakebed.api.unknown_options import refuse_unknown_options
 from lakebed.core.files import Verify
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
 from lakebed.core.times import TimeRange
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from lakebed.storage.protocol import Storage
 
 
+@refuse_unknown_options
 class Files:
     """A data file is immutable, has a unique path, and exists for readers once it is registered."""
 

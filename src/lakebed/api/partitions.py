@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebed import admin
+from lakebed.api.unknown_options import refuse_unknown_options
 from lakebed.core.names import GLOBAL_INSTANCE
 from lakebed.core.tables.compaction import TARGET_BYTES
 from lakebed.core.times import TimeRange
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from lakebed.pipeline.views.merge import MergeResult
 
 
+@refuse_unknown_options
 class Partitions:
     """A partition is one slice of insert time of one table and instance, written under one schema."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from lakebed.api.open_lake import OpenLake
+from lakebed.api.unknown_options import refuse_unknown_options
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
 from lakebed.core.tables.snapshots import Trigger
 from lakebed.registry.key_values import read_facts
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from lakebed.registry.tables.view_sets import ViewSet
 
 
+@refuse_unknown_options
 class Reads(OpenLake):
     """Every read is planned on one snapshot of the registry."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebed import admin
+from lakebed.api.unknown_options import refuse_unknown_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from lakebed.core.results import Rows
 
 
+@refuse_unknown_options
 class Snapshots:
     """`lake.snapshots("db.t")` lists them; `lake.snapshot("db.t")` takes one."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Never
 
 from lakebed import admin
+from lakebed.api.unknown_options import refuse_unknown_options
 from lakebed.core.files import Verify
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
 from lakebed.core.results import Rows
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from lakebed.legacy import LegacyImport
 
 
+@refuse_unknown_options
 class Tables:
     """Whole tables. `lake.create_table` creates one, `lake.table` looks one up."""
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.admin import DEFAULT_AGE, MAX_PARTITIONS
 from lakebed.api.open_lake import OpenLake
+from lakebed.api.unknown_options import refuse_unknown_options
 from lakebed.core.names import TableName
 from lakebed.core.tables.compaction import TARGET_BYTES
 from lakebed.core.tables.snapshots import Trigger
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from lakebed.service.service import Service, Upkeep
 
 
+@refuse_unknown_options
 class MaintenanceCalls(OpenLake):
     """None of these changes what a reader sees."""
 

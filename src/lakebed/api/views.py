@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebed import admin
+from lakebed.api.unknown_options import refuse_unknown_options
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
 from lakebed.core.times import TimeRange
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from lakebed.registry.tables.view_sets import ViewSet
 
 
+@refuse_unknown_options
 class Views:
     """A view set is a table with a definition, materialized slice by slice."""
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any
 
 from lakebed.admin import MAX_PARTITIONS
 from lakebed.api.open_lake import OpenLake
 from lakebed.api.schemas import schema_of
+from lakebed.api.unknown_options import refuse_unknown_options
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName
-from lakebed.core.suggestions import require_options
 from lakebed.registry.tables import lake_tables
 from lakebed.staging import write
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lakebed.registry.tables.lake_tables import LakeTable
 
 
+@refuse_unknown_options
 class Writes(OpenLake):
     """Rows become visible with their files, statistics and footers in one registry transaction, or not at all."""
 
@@ -43,7 +44,6 @@ class Writes(OpenLake):
         sort_by: Sequence[str] = (),
         index: Sequence[str] = (),
         properties: dict[str, Any] | None = None,
-        **unknown: Never,
     ) -> LakeTable:
         """Create a plain table.
 
@@ -56,10 +56,8 @@ class Writes(OpenLake):
             sort_by: The columns by which Spark sorts each file.
             index: Columns whose value ranges are indexed beside the event time, for fast planning.
             properties: Your own keys with any JSON value.
-            unknown: Not accepted: an unknown option is refused, with the nearest known one.
 
         """
-        require_options("create_table", unknown, lake_tables.TableOptions.__annotations__)
         spec = lake_tables.TableSpec.of(
             TableName.parse(name), schema_of(name, schema, like), event_time=event_time, partition_by=partition_by, sort_by=sort_by,
             index=index, properties=properties,
