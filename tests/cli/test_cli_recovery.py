@@ -112,7 +112,7 @@ def test_why_tells_the_story_of_a_file(shell: Shell) -> None:
     assert shape_of(shown) == WHY_KEYS
     assert [event["what"] for event in shown["events"]][:2] == ["intent", "registered"]
     assert "live, readers see it" in words.output
-    assert (unknown.exit_code, "nobody has heard of it" in unknown.output) == (1, True)
+    assert (unknown.exit_code, "the lake has no record of this file" in unknown.output) == (1, True)
     assert shell.run("why", "/etc/passwd").exit_code == 1
 
 
@@ -202,4 +202,4 @@ def test_the_doctor_finds_a_host_whose_clock_is_out_of_step(kind: str, shell: Sh
     lines = {line.name: line for line in examine(shell.url, str(shell.place), host_clock=wrong)}
 
     assert lines["clock"].health == ("bad" if kind == "postgresql" else "ok")
-    assert ("refused before it writes" in lines["clock"].remedy) == (kind == "postgresql")
+    assert ("writes from this host are refused" in lines["clock"].remedy) == (kind == "postgresql")

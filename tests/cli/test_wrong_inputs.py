@@ -75,7 +75,7 @@ PYTHON = [
     call("a misspelled table to read", "table_not_found", NEAR, "list the tables", lambda lake: lake.read(MISSING)),
     call("a misspelled table to drop", "table_not_found", NEAR, "list the tables", lambda lake: lake.tables.drop(MISSING)),
     call("an instance with spaces", "invalid_name", "' ' is not allowed", "use letters", lambda lake: lake.read(NAME, instance="a b")),
-    call("a tag called main", "invalid_value", "main is the table itself", "choose another", lambda lake: lake.snapshots.tag(NAME, "main", 1)),
+    call("a tag called main", "invalid_value", "main is reserved for the table itself", "choose another", lambda lake: lake.snapshots.tag(NAME, "main", 1)),
     # schemas and types
     call("no schema", "invalid_value", "shop.a", "give either a schema or `like`", lambda lake: lake.create_table("shop.a")),
     call("a schema without columns", "schema_refused", "at least one column", "column", lambda lake: lake.create_table("shop.a", schema())),
@@ -114,7 +114,7 @@ PYTHON = [
     call("a negative file size", "invalid_value", "target_bytes=-5", "positive", lambda lake: lake.compact(NAME, target_bytes=-5)),
     call("a batch of no file", "invalid_value", "batch_size=0", "positive", lambda lake: lake.delete_expired_temporary_files(batch_size=0)),
     call("a page of length -1", "invalid_value", "-1", "from 0 on", lambda lake: lake.list_partitions(NAME, limit=-1)),
-    call("a page after nothing", "partition_not_found", "after=99999", "go on with insert_begin", lambda lake: lake.list_partitions(NAME, after=99999)),
+    call("a page after nothing", "partition_not_found", "after=99999", "continue with insert_begin", lambda lake: lake.list_partitions(NAME, after=99999)),
     call("administrators as text", "invalid_value", "'me'", "a list", lambda lake: lake.administrators.set("me")),
     call("rows that are no DataFrame", "invalid_value", "a list cannot be written", "give a Spark DataFrame", lambda lake: lake.insert(NAME, [1])),  # type: ignore[arg-type]
     call("no condition to delete by", "invalid_value", "which rows to delete", 'where="id = 7"', lambda lake: lake.delete(NAME, "")),

@@ -140,7 +140,7 @@ def test_the_current_snapshot_a_tagged_one_and_an_unknown_one_are_refused(publis
     published.snapshots.tag(NAME, "audit", first)
     before = logical_dump(published.registry)
 
-    for wanted, reported in ((current, "is the current one"), (first, "kept by the tag audit")):
+    for wanted, reported in ((current, "is the current snapshot"), (first, "kept by the tag audit")):
         with pytest.raises(InvalidValueError, match=reported):
             published.snapshots.expire(NAME, snapshot_ids=[wanted], dry_run=False)
     with pytest.raises(SnapshotNotFoundError):

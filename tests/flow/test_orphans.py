@@ -134,5 +134,5 @@ def test_a_file_registered_before_its_deletion_is_kept(lake: Lake) -> None:
 
 
 def test_commits_under_way_are_out_of_reach_of_any_call(lake: Lake) -> None:
-    with pytest.raises(InvalidValueError, match="an hour at least"):
+    with pytest.raises(InvalidValueError, match="at least an hour"):
         lake.files.sweep_orphans(older_than=timedelta(minutes=59))

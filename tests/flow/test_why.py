@@ -86,7 +86,7 @@ def test_a_retired_file_says_what_keeps_it(timed_lake: Lake, clock: FixedClock) 
     end_reading(lake.registry, "reader/7")
     nothing = lake.files.why(path).because
 
-    assert ("grace lasts until" in both, "reader/7" in both) == (True, True)
+    assert ("grace period ends at" in both, "reader/7" in both) == (True, True)
     assert ("grace" in lease, "host/1/slow" in lease) == (False, True)
     assert "next clean-up" in nothing
 
@@ -99,7 +99,7 @@ def test_a_kept_snapshot_is_named_as_the_reason(timed_lake: Lake, clock: FixedCl
     commit(lake)
     clock.advance(seconds=61)
 
-    assert "1 kept snapshot(s) hold it" in lake.files.why(path).because
+    assert "1 kept snapshot(s) reference it" in lake.files.why(path).because
 
 
 def test_a_file_that_was_deleted_is_remembered_by_the_journal(timed_lake: Lake, clock: FixedClock) -> None:

@@ -129,7 +129,7 @@ def test_a_page_after_a_partition_that_is_gone_is_refused_and_says_how_to_go_on(
     last = admin.list_partitions(registry, limit=2)[-1]
     admin.retire_partitions(registry, str(ORDERS), insert_begin=hour(1), insert_end=hour(2), dry_run=False)
 
-    with pytest.raises(PartitionNotFoundError, match="go on with insert_begin"):
+    with pytest.raises(PartitionNotFoundError, match="continue with insert_begin"):
         admin.list_partitions(registry, after=last.partition_id)
 
     assert [r.begin_insert_time for r in admin.list_partitions(registry, insert_begin=last.begin_insert_time)] == [hour(2)]

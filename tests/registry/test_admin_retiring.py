@@ -142,7 +142,7 @@ def test_a_range_that_holds_nothing_says_so_and_names_what_there_is(registry: Re
     done = retire_hours(registry, 10, 12)
 
     assert (done.partitions, outcomes(done)) == (0, [])
-    assert "its partitions lie in [2026-01-01T00:00:00Z, 2026-01-01T02:00:00Z)" in done.message
+    assert "its partitions are in [2026-01-01T00:00:00Z, 2026-01-01T02:00:00Z)" in done.message
     assert list_runs(registry)[0].result["non_empty"] == 0
 
 

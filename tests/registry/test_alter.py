@@ -141,7 +141,7 @@ def test_what_is_no_plain_table_and_no_type_is_refused(registry: Registry) -> No
         drop_column(registry, "shop.nothing", "amount")
     with pytest.raises(SchemaRefusedError, match="type 'text' is not supported"):
         add_column(registry, NAME, "note", "text")
-    with pytest.raises(InvalidValueError, match="7 is no type"):
+    with pytest.raises(InvalidValueError, match="invalid type 7"):
         add_column(registry, NAME, "note", 7)
 
 

@@ -312,7 +312,7 @@ def test_a_range_of_event_or_insert_time_builds_only_its_slices(shop: Lake, cloc
 
     assert [s.insert_range.begin for s in by_event.slices] == [int((DAY + timedelta(hours=2)).timestamp()) * 10**6]
     assert [s.insert_range.begin for s in by_insert.slices] == [int(DAY.timestamp()) * 10**6]
-    assert (nothing.slices, "lie in [2026-03-01T00:00:00Z, 2026-03-01T03:00:00Z)" in nothing.note) == ((), True)
+    assert (nothing.slices, "are in [2026-03-01T00:00:00Z, 2026-03-01T03:00:00Z)" in nothing.note) == ((), True)
     assert materialize(shop._context, "shop.ids", regenerate=True).built == 3
     assert shop.check().clean
 

@@ -1,4 +1,4 @@
-"""Administration: list, retire, clean, recover. One safe call each; nothing here prints."""
+"""Administration: list, retire, clean and recover. Each task is one safe call; nothing here prints."""
 
 from lakebed.admin.audit import list_administrators, set_administrators
 from lakebed.admin.cleanup import CleanUp, delete_expired_temporary_files, recover_operations

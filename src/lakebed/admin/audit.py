@@ -1,4 +1,4 @@
-"""Who asks, and who may: kept in `runs` beside everything that is changed by administration."""
+"""The actor of an administrative change and the list of administrators; every change writes a row in `runs`."""
 
 from __future__ import annotations
 
@@ -24,23 +24,24 @@ def find_actor(given: str | None = None) -> str:
 
 
 def write_down(tx: Transaction, job: str, plan: dict[str, Any], *, actor: str | None, table_id: int | None = None) -> None:
-    """A run that is done with the transaction it is written in."""
+    """A run whose work is the transaction that writes it: it is stored as done."""
     run_id = add_run(tx, job, actor=find_actor(actor), plan=plan, table_id=table_id)
     finish_run(tx, run_id, state="done", result={})
 
 
 def list_administrators(registry: Registry) -> tuple[str, ...]:
-    """Who may change the lake by administration; empty: everybody."""
+    """The actors that may run administrative calls; empty: every actor may."""
     return read_administrators(registry)
 
 
 def set_administrators(registry: Registry, actors: Sequence[str], *, actor: str | None = None) -> tuple[str, ...]:
-    """From now on only these may retire, sweep, drop, alter, configure or repair; an empty list lets everybody. Asked of an administrator.
+    """Allow only these actors to retire, sweep, drop, alter, configure and repair; an empty list allows every actor.
 
-    Actors name themselves (`user@host` unless told): it keeps colleagues from accidents. Against others the database's roles stand.
+    Only an administrator may call this. Actors name themselves (default `user@host`), so the list prevents accidents, not attacks:
+    use the roles of the database for access control.
     """
-    if isinstance(actors, str):  # its letters would be the administrators
-        message = f"administrators are given as a list, such as [{actors!r}]"
+    if isinstance(actors, str):  # each letter would become an administrator
+        message = f"administrators must be a list, for example [{actors!r}]"
         raise InvalidValueError(message)
 
     def body(tx: Transaction) -> tuple[str, ...]:
@@ -53,5 +54,5 @@ def set_administrators(registry: Registry, actors: Sequence[str], *, actor: str 
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
+    except (KeyError, OSError):  # the user of a container may have no name
         return "unknown"

@@ -1,4 +1,4 @@
-"""Clean-up and recovery: what needs registry and storage together. Nothing here prints."""
+"""Clean-up and recovery tasks that need both the registry and the storage. Nothing here prints."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from lakebed.storage.protocol import DeleteOutcome, Storage
 
 _CHUNK = 32
-_DELETERS = 8  # a deletion waits for the disk or the network, hardly for a processor
-_FIRST = 128  # files of the first claim, so that the deleters need not wait for a whole batch
+_DELETERS = 8  # a deletion waits for the disk or the network, not for a processor
+_FIRST = 128  # files of the first claim: small, so that deletion starts before a whole batch is claimed
 
 
 @single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanUp:
-    """`deleted` counts files whose rows are gone too; `failed` maps the others to the storage's reason, they stay queued.
+    """`deleted` counts files that were deleted together with their rows. `failed` maps each other file to the storage's reason; it stays queued.
 
-    `kept` counts orphans that an Iceberg commit took while they waited: they left the queue.
+    `kept` counts queued orphans that an Iceberg commit took into use meanwhile: they were removed from the queue.
     """
 
     deleted: int = 0
@@ -49,9 +49,9 @@ def delete_expired_temporary_files(
     max_batches: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> CleanUp:
-    """Claim, delete outside any transaction, finalize; batch by batch, beside any number of other processes.
+    """Claim files, delete them outside any transaction and finalize, batch by batch. Any number of processes may run this at once.
 
-    `find_needed` is asked before the first orphan is deleted: no file row protects those, and a commit may have taken them since.
+    `find_needed` is called before the first orphan is deleted: no file row protects orphans, and a commit may have taken one into use.
     """
     if batch_size < 1 or (max_batches is not None and max_batches < 1):
         message = f"batch_size={batch_size} and max_batches={max_batches} must be positive"
@@ -66,16 +66,16 @@ def delete_expired_temporary_files(
 
 
 def _list_limits(batch_size: int, max_batches: int | None) -> Iterator[int]:
-    """How many files each claim takes: the first batch comes in two."""
+    """The number of files of each claim; the first batch is split in two."""
     first = min(_FIRST, batch_size)
     others = itertools.repeat(batch_size) if max_batches is None else itertools.repeat(batch_size, max_batches - 1)
     return filter(None, itertools.chain((first, batch_size - first), others))
 
 
 def recover_operations(registry: Registry, storage: Storage) -> list[str]:
-    """Undo what dead writers left: take the operation first, then its directory, then close it; the ids undone.
+    """Undo the operations of dead writers: claim the operation, delete its directory, close it. Return the ids of the undone operations.
 
-    Runs whose process is proven to have ended are closed as failed.
+    Runs whose process has certainly ended are closed as failed.
     """
     storage.clear_scratch()
     undone: list[str] = []
@@ -99,7 +99,7 @@ def recover_operations(registry: Registry, storage: Storage) -> list[str]:
 
 @dataclass(slots=True, kw_only=True)
 class _Cleaning:
-    """Storage deletes one claim while the registry finalizes the one before and makes the next: the deleters never wait for it."""
+    """The storage deletes one claim while the registry finalizes the previous one and makes the next, so that deletion never waits."""
 
     registry: Registry
     storage: Storage
@@ -131,15 +131,15 @@ class _Cleaning:
         return replace(claim, files=tuple(file for file in claim.files if file.path not in needed))
 
     def _hold_back(self, claim: Claim) -> Claim:
-        """Without files that a kept snapshot of another program reaches: no group says that it needs them. They stay queued."""
+        """Leave out files that a kept snapshot of another program reaches; no group records that need. They stay queued."""
         if self.foreign is None:
             self.foreign = _find_foreign_files(self.registry, self.storage)
-        held = {file.path for file in claim.files if self.foreign.holds(file.path)}
-        release_failed(self.registry, claim, sorted(held))
-        return replace(claim, files=tuple(file for file in claim.files if file.path not in held)) if held else claim
+        needed = {file.path for file in claim.files if self.foreign.holds(file.path)}
+        release_failed(self.registry, claim, sorted(needed))
+        return replace(claim, files=tuple(file for file in claim.files if file.path not in needed)) if needed else claim
 
     def finalize(self) -> None:
-        """Whatever was taken before: one transaction for each claim."""
+        """Remove the rows of each claim in one transaction per claim."""
         while self.under_way:
             claim, chunks = self.under_way.pop()
             self._finalize(claim, [outcome for chunk in chunks for outcome in chunk.result()])
@@ -167,6 +167,6 @@ def _delete(storage: Storage, paths: list[str]) -> list[DeleteOutcome]:
 def _find_foreign_files(registry: Registry, storage: Storage) -> Needed:
     if not (table_ids := list_tables_with_foreign(registry)):
         return Needed()
-    from lakebed.iceberg.upkeep.foreign import find_foreign_files  # noqa: PLC0415 - Iceberg's library takes long to load, and is rarely needed here
+    from lakebed.iceberg.upkeep.foreign import find_foreign_files  # noqa: PLC0415 - Iceberg's library is slow to load and rarely needed here
 
     return find_foreign_files(registry, storage, table_ids)

@@ -1,4 +1,4 @@
-"""`lakebed doctor`: whether this host, the registry and the warehouse are fit for work. No JVM starts, nothing stays changed."""
+"""`lakebed doctor`: checks this host, the registry and the warehouse. It starts no JVM and leaves nothing changed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _LITTLE_SHARE, _LITTLE_BYTES = 0.05, 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """One line of the doctor: `remedy` says what to do unless it is ok."""
+    """One line of the report; unless it is ok, `remedy` says what to do."""
 
     name: str
     health: Health
@@ -60,7 +60,7 @@ class Diagnosis:
 def examine(
     url: str, warehouse: str, *, java: str | None = None, clock: Clock | None = None, host_clock: Clock = read_host_clock
 ) -> Rows[Diagnosis]:
-    """Every line is judged for itself: what cannot be opened costs its own lines alone. The clocks are those of the registry."""
+    """Each check is independent: what cannot be opened fails only its own lines. Clocks are compared with the registry's clock."""
     lines = [_python(), *_packages(), _java(java), _sqlite()]
     with _opened(url, clock, host_clock) as registry:
         answers = list(_registry(registry))
@@ -88,7 +88,7 @@ def _packages() -> Iterator[Diagnosis]:
 
 
 def _java(command: str | None) -> Diagnosis:
-    """Only asked for its version: commands that do not touch data never start it."""
+    """Reads the version of Java; commands that do not touch data never start it."""
     home = os.environ.get("JAVA_HOME")
     program = command or (f"{home}/bin/java" if home else shutil.which("java"))
     remedy = f"install Java {_LEAST_JAVA} or newer and set JAVA_HOME; only reading and writing through Spark needs it"
@@ -100,7 +100,7 @@ def _java(command: str | None) -> Diagnosis:
         return Diagnosis(name="java", health="warn", found=f"{program} does not answer: {type(exc).__name__}", remedy=remedy)
     stated = re.search(r'version "(\d+)([^"]*)"', answer.stderr + answer.stdout)
     if stated is None:
-        return Diagnosis(name="java", health="warn", found=f"{program} tells no version", remedy=remedy)
+        return Diagnosis(name="java", health="warn", found=f"{program} prints no version", remedy=remedy)
     return _line("java", stated[1] + stated[2], is_ok=int(stated[1]) >= _LEAST_JAVA, remedy=remedy, otherwise="warn")
 
 
@@ -115,7 +115,7 @@ def _sqlite() -> Diagnosis:
 
 @contextmanager
 def _opened(url: str, clock: Clock | None, host_clock: Clock) -> Iterator[Registry | LakebedError]:
-    """Neither created nor migrated: the doctor only looks."""
+    """Open the registry without creating or migrating it."""
     try:
         registry = Registry(open_backend(url), clock=clock, host_clock=host_clock)
     except LakebedError as exc:
@@ -128,20 +128,25 @@ def _opened(url: str, clock: Clock | None, host_clock: Clock) -> Iterator[Regist
 def _registry(registry: Registry | LakebedError) -> Iterator[Diagnosis]:
     if isinstance(registry, LakebedError):
         yield Diagnosis(
-            name="registry", health="bad", found=str(registry), remedy="name the registry as it was created, or run `lakebed init`"
+            name="registry",
+            health="bad",
+            found=str(registry),
+            remedy="give the URL with which the registry was created, or run `lakebed init`",
         )
         return
     answer = _try(
-        "registry", lambda: _revision(registry), remedy="name the registry as it was created, start its database, or run `lakebed init`"
+        "registry",
+        lambda: _revision(registry),
+        remedy="give the URL with which the registry was created, start its database, or run `lakebed init`",
     )
     yield answer
     if answer.health != "bad":
         yield _try("triggers", lambda: _triggers(registry), remedy="stop the writers and run `lakebed repair --execute`")
-        yield _try("clock", lambda: _clock(registry), remedy="ask the database again")
-        yield _try("slots", lambda: _slots(registry), remedy="ask the database again")
-        yield _try("lease", lambda: _lease(registry), remedy="ask the database again")
-        yield _try("operations", lambda: _operations(registry), remedy="ask the database again")
-        yield _try("lanes", lambda: _lanes(registry), remedy="ask the database again")
+        yield _try("clock", lambda: _clock(registry), remedy="check the database and run `lakebed doctor` again")
+        yield _try("slots", lambda: _slots(registry), remedy="check the database and run `lakebed doctor` again")
+        yield _try("lease", lambda: _lease(registry), remedy="check the database and run `lakebed doctor` again")
+        yield _try("operations", lambda: _operations(registry), remedy="check the database and run `lakebed doctor` again")
+        yield _try("lanes", lambda: _lanes(registry), remedy="check the database and run `lakebed doctor` again")
 
 
 def _revision(registry: Registry) -> Diagnosis:
@@ -154,14 +159,14 @@ def _revision(registry: Registry) -> Diagnosis:
 
 def _triggers(registry: Registry) -> Diagnosis:
     verify_triggers(registry)
-    return Diagnosis(name="triggers", health="ok", found="all there and unaltered")
+    return Diagnosis(name="triggers", health="ok", found="present and unchanged")
 
 
 def _clock(registry: Registry) -> Diagnosis:
     ahead = (registry.now() - registry.host_now()) / 1e6
-    found, is_far = f"{ahead:+.3f} s to the registry's", abs(ahead) > MAX_SKEW_US / 1e6
+    found, is_far = f"{ahead:+.3f} s from the registry's clock", abs(ahead) > MAX_SKEW_US / 1e6
     remedy = "keep the clocks of all hosts in step (NTP): insert times come from the database's clock"
-    refused = "set the wrong clock right (NTP): this host is refused before it writes"
+    refused = "correct the wrong clock (NTP): writes from this host are refused until then"
     return _line("clock", found, is_ok=abs(ahead) < _CLOCK_S, remedy=refused if is_far else remedy, otherwise="bad" if is_far else "warn")
 
 
@@ -169,22 +174,28 @@ def _slots(registry: Registry) -> Diagnosis:
     blocked = list_blocked(registry)
     shown = ", ".join(f"{table.name} ({table.ahead_s:.0f} s)" for table in blocked[:_SHOWN])
     found = (
-        f"{len(blocked)} table(s) refuse inserts, their last slot is ahead of the clock: {shown}" if blocked else "none ahead of the clock"
+        f"{len(blocked)} table(s) refuse inserts because their last slot is ahead of the clock: {shown}"
+        if blocked
+        else "none ahead of the clock"
     )
-    return _line("slots", found, is_ok=not blocked, remedy="if the clock is right now, run `lakebed repair --execute`")
+    return _line("slots", found, is_ok=not blocked, remedy="if the clock is correct now, run `lakebed repair --execute`")
 
 
 def _lease(registry: Registry) -> Diagnosis:
     holder = find_holder(registry, "astha")
-    remedy = "run `lakebed serve`, or keep a lake open: without, no Iceberg snapshot is made"
+    remedy = "run `lakebed serve` or keep a lake open: otherwise no Iceberg snapshot is made"
     return _line(
-        "lease", f"held by {holder}" if holder else "nobody runs the components", is_ok=holder is not None, remedy=remedy, otherwise="warn"
+        "lease",
+        f"held by {holder}" if holder else "no process runs the components",
+        is_ok=holder is not None,
+        remedy=remedy,
+        otherwise="warn",
     )
 
 
 def _operations(registry: Registry) -> Diagnosis:
     dead = list_expired_operations(registry)
-    found = f"{len(dead)} writer(s) died without an end" if dead else "no dead writer"
+    found = f"{len(dead)} writer(s) died before they finished" if dead else "no dead writer"
     return _line(
         "operations", found, is_ok=not dead, remedy="run `lakebed repair --execute`, or let `lakebed serve` undo them", otherwise="warn"
     )
@@ -197,7 +208,7 @@ def _lanes(registry: Registry) -> Diagnosis:
         "lanes",
         found,
         is_ok=not parked,
-        remedy="see `lakebed astha dead-letters`, mend the cause, then `lakebed astha retry`",
+        remedy="see `lakebed astha dead-letters`, fix the cause, then run `lakebed astha retry`",
         otherwise="warn",
     )
 
@@ -206,14 +217,14 @@ def _lanes(registry: Registry) -> Diagnosis:
 
 
 def _warehouse(warehouse: str, registry: Registry | None) -> Iterator[Diagnosis]:
-    remedy = "name the warehouse as it was created, and mount it if it is on another disk"
+    remedy = "give the path with which the warehouse was created; mount it if it is on another disk"
     try:
         storage = open_storage(warehouse, create=False)
     except LakebedError as exc:
         yield Diagnosis(name="warehouse", health="bad", found=str(exc), remedy=remedy)
         return
     yield _try("warehouse", lambda: _identity(storage, registry), remedy=remedy)
-    yield _try("writing", lambda: _writing(storage), remedy="give this user the right to write below the warehouse, and room")
+    yield _try("writing", lambda: _writing(storage), remedy="grant this user write access to the warehouse and make room on its disk")
     if storage.paths.warehouse.is_local:
         yield _space(storage.paths.root)
 
@@ -224,11 +235,11 @@ def _identity(storage: Storage, registry: Registry | None) -> Diagnosis:
     is_own = facts.get("warehouse_id", marker.warehouse_id) == marker.warehouse_id
     is_ours = marker.registry_id is None or facts.get("registry_id", marker.registry_id) == marker.registry_id
     found = storage.paths.root if is_own and is_ours else f"{storage.paths.root} belongs to another registry"
-    return _line("warehouse", found, is_ok=is_own and is_ours, remedy="give registry and warehouse as they were created")
+    return _line("warehouse", found, is_ok=is_own and is_ours, remedy="give the registry and the warehouse that were created together")
 
 
 def _writing(storage: Storage) -> Diagnosis:
-    """One small file, durable and gone again."""
+    """Write one small file durably and delete it."""
     path = below(storage.paths.root, f".lakebed-doctor-{secrets.token_hex(4)}")
     started = time.monotonic()
     storage.create_exclusive(path, b"doctor")
@@ -236,16 +247,18 @@ def _writing(storage: Storage) -> Diagnosis:
     outcome = storage.delete([path])[0]
     if not outcome.gone:
         return Diagnosis(
-            name="writing", health="warn", found=f"{path} stays: {outcome.reason}", remedy="give this user the right to delete"
+            name="writing", health="warn", found=f"{path} was not deleted: {outcome.reason}", remedy="grant this user the right to delete"
         )
-    remedy = "use a disk whose fsync is quicker: every write waits for it"
-    return _line("writing", f"a durable file takes {seconds * 1000:.1f} ms", is_ok=seconds < _SLOW_SYNC_S, remedy=remedy, otherwise="warn")
+    remedy = "use a disk with a faster fsync: every write waits for it"
+    return _line(
+        "writing", f"writing a durable file takes {seconds * 1000:.1f} ms", is_ok=seconds < _SLOW_SYNC_S, remedy=remedy, otherwise="warn"
+    )
 
 
 def _space(root: str) -> Diagnosis:
     usage = shutil.disk_usage(root)
     is_ok = usage.free >= max(_LITTLE_BYTES, usage.total * _LITTLE_SHARE)
-    remedy = "make room: `lakebed clean temp` deletes what is past its grace, `lakebed clean orphans` finds litter"
+    remedy = "make room: `lakebed clean temp` deletes files whose grace period is over, `lakebed clean orphans` finds unused files"
     return _line("space", f"{usage.free / 1e9:.1f} GB of {usage.total / 1e9:.1f} GB free", is_ok=is_ok, remedy=remedy, otherwise="warn")
 
 

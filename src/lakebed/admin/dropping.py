@@ -1,4 +1,4 @@
-"""Dropping a table: it is hidden at once, its partitions are retired, its files go after their grace."""
+"""Dropping a table: hides it at once, retires its partitions and schedules its files for deletion after the grace period."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DROP = "drop_table"  # stored, as a job: never rename
 
 
 class DropOptions(TypedDict, total=False):
-    """What `lake.tables.drop` understands besides."""
+    """The further options of `lake.tables.drop`."""
 
     max_partitions: int  # default 10,000: refuse to retire more
     grace_s: float  # default a day: how long the files stay readable
@@ -43,7 +43,7 @@ class DropOptions(TypedDict, total=False):
 @single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drop:
-    """What was dropped, or would be. Bytes are scheduled for deletion, not freed."""
+    """What was dropped, or in a dry run would be. Bytes are scheduled for deletion, not freed."""
 
     table: str
     table_id: int
@@ -70,10 +70,10 @@ def drop_table(
     actor: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Drop:
-    """Hide the table and retire every partition of it, of all schemas and instances. A table that a view set reads is refused.
+    """Hide the table and retire all its partitions, of all schemas and instances. A table that a view set reads is refused.
 
-    The name is free at once. Killed in between, its partitions are those of an unknown view set: `retire_incompatible_partitions`
-    ends the work.
+    The name is free at once. If the process dies before all partitions are retired, the others belong to an unknown view set:
+    `retire_incompatible_partitions` retires them.
     """
     grace_us = _micros(grace_s)
     found = require_table(registry, TableName.parse(table))
@@ -100,11 +100,11 @@ def drop_table(
 
 
 def _hide(registry: Registry, name: TableName, planned: Drop, run: OpenRun) -> Rows[PartitionRow]:
-    """Nobody can write to the table after this transaction: what it holds then is all there is to retire."""
+    """After this transaction no writer can publish to the table, so the partitions found now are all there are to retire."""
 
     def body(tx: Transaction) -> Rows[PartitionRow]:
         locked = tx.require(name)
-        if locked.table_id != planned.table_id:  # dropped and made again since we looked
+        if locked.table_id != planned.table_id:  # dropped and created again since it was read
             raise missing_table(tx, name)
         run.begin(tx)
         hide_table(tx, name)
@@ -119,7 +119,7 @@ def _hide(registry: Registry, name: TableName, planned: Drop, run: OpenRun) -> R
 def _retire_all(
     registry: Registry, planned: Drop, rows: Rows[PartitionRow], run: OpenRun, *, grace_us: int
 ) -> Iterator[list[PartitionRow]]:
-    """What was retired, part by part; the run is closed with the last."""
+    """The retired partitions, batch by batch; the last transaction closes the run."""
     by_id = {row.partition_id: row for row in rows}
 
     def find_retired(outcomes: Sequence[RetireOutcome]) -> list[PartitionRow]:
@@ -144,8 +144,8 @@ def _require_unread(registry: Registry, name: TableName) -> None:
 
 
 def _micros(seconds: float) -> int:
-    if not 0 <= seconds < 1e12:  # noqa: PLR2004 - NaN and what no clock reaches
-        message = f"a grace period of {seconds} s cannot be kept"
+    if not 0 <= seconds < 1e12:  # noqa: PLR2004 - NaN, and periods beyond any clock
+        message = f"invalid grace period: {seconds} s"
         raise InvalidValueError(message)
     return int(seconds * 1e6)
 

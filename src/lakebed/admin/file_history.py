@@ -1,4 +1,4 @@
-"""`why(file)`: every event of a file from intent to deletion, and why it is, or is not, there now."""
+"""`why(file)`: every event of a file from intent to deletion, and why the file exists now or does not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OP_ID = re.compile(r"/data/([0-9a-f]{32})/", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEvent:
-    """`source` is where it is written: operations, journal, table_snapshots, temporary_files, runs, leases or storage."""
+    """`source` names the record it was read from: operations, journal, table_snapshots, temporary_files, runs, leases or storage."""
 
     at: datetime | None
     what: str
@@ -40,7 +40,7 @@ class FileEvent:
 @single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileHistory:
-    """`state` is writing, live, retired, queued, deleted, orphan or unknown; `because` says why in a sentence."""
+    """`state` is writing, live, retired, queued, deleted, orphan or unknown; `because` gives the reason in one sentence."""
 
     path: str
     table: str | None
@@ -50,7 +50,7 @@ class FileHistory:
 
 
 def why(registry: Registry, storage: Storage, path: str) -> FileHistory:
-    """What is known of a path, oldest first, on one snapshot of the registry. Nothing is changed."""
+    """The recorded events of a path, oldest first, from one snapshot of the registry. Nothing is changed."""
     canonical, now = storage.canonical(path), registry.now()
     there = _look(storage, canonical)
     with registry.read() as reader:
@@ -124,7 +124,7 @@ class _Found:
                 yield FileEvent(at=event.timestamp, what=what, detail=f"change {event.sequence}: {detail}", source="journal")
 
     def _row(self) -> Iterator[FileEvent]:
-        """For files whose journal was purged: what the row itself still says."""
+        """For files whose journal entries were purged: the facts that the row itself holds."""
         if self.known is None:
             return
         yield _event(self.known.created_at, "registered", f"number {self.known.added_seq}, {_slice(self.known)}", "table_files")
@@ -154,39 +154,43 @@ class _Found:
     def state(self, *, is_there: bool, has_events: bool) -> tuple[str, str]:
         queued = known_paths.find_queued(self.reader, self.path)
         if self.known is not None and self.known.retired_seq is None:
-            return "live", "readers see it" if is_there else "it is registered but lost: run `lakebed check`"
+            return "live", "readers see it" if is_there else "it is registered but missing from the storage: run `lakebed check`"
         if self.known is not None:
             return "retired", self._why_kept(queued)
         if queued is not None:
-            return "queued", f"no file row knows it ({queued[3]}); it may be deleted from {show(queued[2])}"
+            return "queued", f"no file row names it ({queued[3]}); it may be deleted from {show(queued[2])}"
         return self._without_rows(is_there=is_there, has_events=has_events)
 
     def _without_rows(self, *, is_there: bool, has_events: bool) -> tuple[str, str]:
         named = _OP_ID.search(f"/{self.relative}")
         intent = known_paths.find_intent(self.reader, named[1]) if named else None
         if is_there and intent is not None and intent[3] in {"writing", "rolling_back"}:
-            return "writing", "its operation is still open; nobody else sees it"
+            return "writing", "its operation is still open; no reader sees it"
         if is_there:
-            return "orphan", "nothing in the registry knows it: `lakebed clean orphans` takes it once it is old enough"
+            return "orphan", "no row of the registry names it: `lakebed clean orphans` queues it for deletion once it is old enough"
         return (
-            ("deleted", "it was here once and is gone for good")
+            ("deleted", "it was registered and has been deleted")
             if has_events
-            else ("unknown", "nobody has heard of it: check the spelling")
+            else ("unknown", "the lake has no record of this file: check the spelling")
         )
 
     def _why_kept(self, queued: tuple[object, ...] | None) -> str:
         known = self.known
         if known is None or known.retired_seq is None or queued is None:
-            return "it waits for nothing: run `lakebed repair` to queue it"
+            return "it is retired but not queued for deletion: run `lakebed repair` to queue it"
         reasons = []
         if int(str(queued[2])) > self.now:
-            reasons.append(f"its grace lasts until {show(int(str(queued[2])))}")
+            reasons.append(f"its grace period ends at {show(int(str(queued[2])))}")
         holders = known_paths.list_holders(self.reader, known.table_id, retired_seq=known.retired_seq, now=self.now)
         reasons += [f"{owner} reads it under the lease {name} until {show(until)}" for name, owner, until in holders]
         if known.added_group is not None and known.removed_group is not None:
             keeping = known_paths.count_keeping(self.reader, known.table_id, added=known.added_group, removed=known.removed_group)
-            reasons += [f"{keeping} kept snapshot(s) hold it"] if keeping else []
-        return "it is kept because " + " and ".join(reasons) if reasons else "the next clean-up deletes it, once Iceberg has left it"
+            reasons += [f"{keeping} kept snapshot(s) reference it"] if keeping else []
+        return (
+            "it is kept because " + " and ".join(reasons)
+            if reasons
+            else "the next clean-up deletes it, once Iceberg no longer references it"
+        )
 
 
 def _event(at: int, what: str, detail: str, source: str) -> FileEvent:
@@ -204,7 +208,7 @@ def _describe_change(operation: ChangeKind, after: TableFiles, before: TableFile
         case ChangeKind.INSERT:
             return "registered", f"{after.row_count} rows, {after.file_size} bytes"
         case ChangeKind.DELETE:
-            return "deleted", "file row, footer and statistics went with the object"
+            return "deleted", "file row, footer and statistics were deleted with the object"
         case ChangeKind.UPDATE:
             return _describe_update(after, before)
 

@@ -1,4 +1,4 @@
-"""What there is: typed rows, the same columns on both databases, the schema right when there is nothing."""
+"""Listings as typed rows: the same columns on both databases, also when there are no rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_LIMIT = (1 << 63) - 1
 
 
 class PartitionOptions(TypedDict, total=False):
-    """What `list_partitions` understands."""
+    """The options of `list_partitions`."""
 
     instance: str | None
     schema_hash: str | None
@@ -44,7 +44,7 @@ def list_partitions(  # noqa: PLR0913 - one keyword per filter
     after: int = 0,
     limit: int = MAX_LIMIT,
 ) -> Rows[listing.PartitionRow]:
-    """One row per partition that overlaps the ranges, in the order of insert time; `after` the last partition id gives the next page."""
+    """One row per partition that overlaps the ranges, ordered by insert time; pass the last partition id as `after` for the next page."""
     event_low, event_high = _ends(begin, end)
     insert_low, insert_high = _ends(insert_begin, insert_end)
     wanted = listing.PartitionFilter(
@@ -62,17 +62,17 @@ def list_partitions(  # noqa: PLR0913 - one keyword per filter
 def list_files(
     registry: Registry, table: str | None = None, *, retired: bool = False, after: int = 0, limit: int = MAX_LIMIT
 ) -> Rows[listing.FileRow]:
-    """One row per live file, in the order they were added; on request those too that wait for their deletion."""
+    """One row per live file, in the order the files were added; on request also files that wait for deletion."""
     return listing.list_files(registry, find_id(registry, table), retired=retired, after=_page(after), limit=_page(limit))
 
 
 def list_view_sets(registry: Registry) -> Rows[listing.ViewSetRow]:
-    """One row per view set, with its serving version and the staged one, if there is one."""
+    """One row per view set, with its serving version and its staged version, if any."""
     return listing.list_view_sets(registry)
 
 
 def list_incompatible_partitions(registry: Registry, table: str | None = None) -> Rows[IncompatibleRow]:
-    """One row per partition that no reader can see any more, empty ones too, and why."""
+    """One row per partition that no reader can see any more, including empty ones, with the reason."""
     return list_incompatible(registry, find_id(registry, table))
 
 
@@ -88,17 +88,17 @@ def _ends(begin: Time | None, end: Time | None) -> tuple[int | None, int | None]
 
 
 def _require_position(registry: Registry, after: int) -> tuple[int, int] | None:
-    """Where a page goes on. A partition that was retired since has no place any more, and a guess would skip or repeat rows."""
+    """The position of the next page. A partition retired meanwhile has no position any more, and a guess would skip or repeat rows."""
     if after == 0:
         return None
     if (begin := listing.find_begin(registry, after)) is None:
-        hint = "it was retired after the page was read; go on with insert_begin, the begin of the page's last partition"
+        hint = "it was retired after the page was read; continue with insert_begin, the begin of the page's last partition"
         raise PartitionNotFoundError(f"after={after}", hint=hint)
     return begin, after
 
 
 def _page(number: int) -> int:
     if not 0 <= number <= MAX_LIMIT:
-        message = f"a page has a position and a length from 0 on, not {number}"
+        message = f"page position and length must not be negative, got {number}"
         raise InvalidValueError(message)
     return number

@@ -1,6 +1,6 @@
-"""Orphans: files that no table, queue, open operation or snapshot knows. They are queued, and deleted like retired files.
+"""Orphans: files that no table, queue, open operation or snapshot references. They are queued and deleted like retired files.
 
-Files that an import or an adoption left out are on record, and no orphans until a person gives them up.
+Files that an import or an adoption left out are recorded, and do not count as orphans until a person releases them.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _TABLE = re.compile(r"\w+/\w+-(\d{1,19})/", re.ASCII)
 @single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """What was found and, unless it was a preview, queued: deleted by the clean-up once the grace has passed, not before."""
+    """The orphans found and, unless it was a dry run, queued: the clean-up deletes them once the grace period has passed, not before."""
 
     orphans: Rows[Orphan]
     dry_run: bool
-    newer: int  # operations that another history of this lake wrote: while there are any, nothing is swept
-    is_complete: bool  # False: there are more than the call may touch
-    skipped: tuple[SkippedTable, ...] = ()  # tables whose directories were not looked at
+    newer: int  # operations of another history of this lake: while there are any, nothing is swept
+    is_complete: bool  # False: there are more files than the call may touch
+    skipped: tuple[SkippedTable, ...] = ()  # tables whose directories were skipped
 
     @property
     def size_bytes(self) -> int:
@@ -58,7 +58,7 @@ class Sweep:
 @single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgotten:
-    """The files that left the record, or would; they stay where they are until a sweep takes them."""
+    """The files removed from the record, or in a dry run to be removed; they stay in place until a sweep deletes them."""
 
     files: Rows[LeftOutFile]
     dry_run: bool
@@ -76,20 +76,20 @@ def sweep_orphans(  # noqa: PLR0913 - one keyword per choice
     actor: str | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Sweep:
-    """Find files that nothing needs and, unless it is a preview, queue them for deletion.
+    """Find files that nothing references and, unless it is a dry run, queue them for deletion.
 
-    A table to which another program committed is skipped until that is settled, and so is one whose metadata cannot be read.
+    A table to which another program committed is skipped until that commit is resolved, as is one whose metadata cannot be read.
 
-    Files younger than `older_than` (an hour at least) are left alone: a commit writes its metadata before anything points to it.
-    A file that is registered while it waits in the queue is kept. Files of operations that this registry never heard of prove that it was
-    restored from an older backup: nothing is swept then, until somebody gives them up.
+    Files younger than `older_than` (at least an hour) are skipped: a commit writes its metadata before anything points to it.
+    A file that is registered while it waits in the queue is kept. Files of operations that this registry does not know show that it was
+    restored from an older backup: then nothing is swept until a person releases those files.
     """
     older_than = read_age(older_than, what="older_than")
     if older_than < LEAST_AGE:
-        message = f"older_than={older_than}: files of commits under way would look like orphans; give an hour at least"
+        message = f"older_than={older_than} is too short: files of running commits would look like orphans; give at least an hour"
         raise InvalidValueError(message)
     before = registry.now() - older_than // timedelta(microseconds=1)
-    needed = find_needed()  # first: what a later commit gives up was needed a moment ago
+    needed = find_needed()  # read first: a file that a later commit releases still counts as needed
     seen = _with_progress(storage.list_files(storage.paths.root), progress or (lambda _: None))
     found = list(islice(_find(registry, seen, needed, before), max_files + 1))
     newer = list_newer(registry, storage, (orphan.path for orphan in found))
@@ -103,7 +103,7 @@ def sweep_orphans(  # noqa: PLR0913 - one keyword per choice
 
 
 def _with_progress(files: Iterable[FileFacts], progress: Callable[[int], None]) -> Iterator[FileFacts]:
-    """How many there are nobody knows before the last."""
+    """The total is unknown until the last file has been listed."""
     for number, facts in enumerate(files, 1):
         yield facts
         if number % _BATCH == 0:
@@ -119,7 +119,7 @@ def _find(registry: Registry, seen: Iterator[FileFacts], needed: Needed, before:
 
 
 def list_newer(registry: Registry, storage: Storage, paths: Iterable[str]) -> dict[str, str]:
-    """Operations that wrote some of `paths` and that the registry does not know, each with one of its files."""
+    """Operations that wrote some of `paths` and are unknown to the registry, each with one of its files."""
     examples: dict[str, str] = {}
     for path in paths:
         directory = storage.paths.find_operation_directory(path)
@@ -133,7 +133,7 @@ def list_newer(registry: Registry, storage: Storage, paths: Iterable[str]) -> di
 
 
 def give_up_newer_files(registry: Registry, storage: Storage, *, actor: str | None = None) -> int:
-    """Decide that this registry, restored from a backup, is the lake's history: files of later operations may be swept; how many operations."""
+    """Declare this registry, restored from a backup, the lake's history: files of later operations may be swept. Return their number."""
     newer = list_newer(registry, storage, (facts.path for facts in storage.list_files(storage.paths.root)))
     known = {row.id for row in list_all_tables(registry)}
     table_ids = {op_id: _table_of(storage, path, known) for op_id, path in newer.items()}
@@ -165,15 +165,15 @@ def _queue(registry: Registry, orphans: Rows[Orphan], *, storage: Storage, grace
 
 
 def _table_of(storage: Storage, path: str, known: AbstractSet[int]) -> int:
-    """By its directory; 0 for a file that lies in no known table's."""
+    """The table whose directory holds the file; 0 if it is in no known table's directory."""
     found = _TABLE.match(storage.paths.relative(path))
     return int(found[1]) if found and int(found[1]) in known else 0
 
 
 def list_left_out_files(registry: Registry, table: str | None = None, *, after: str = "", limit: int = MAX_LIMIT) -> Rows[LeftOutFile]:
-    """Files in the warehouse that an import or an adoption did not register, in the order of their paths.
+    """Files in the warehouse that an import or an adoption did not register, ordered by path.
 
-    No check, sweep or repair treats them as orphans. `after` a path gives the next page.
+    No check, sweep or repair treats them as orphans. Pass the last path as `after` for the next page.
     """
     return list_left_out(registry, table_id=find_id(registry, table) or 0, after=after, limit=limit)
 
@@ -181,11 +181,11 @@ def list_left_out_files(registry: Registry, table: str | None = None, *, after: 
 def forget_left_out_files(
     registry: Registry, storage: Storage, paths: Sequence[str], *, dry_run: bool = True, actor: str | None = None
 ) -> Forgotten:
-    """Give files up: they leave the record, and a later sweep may delete them. A preview unless `dry_run=False`."""
+    """Remove files from the record of left-out files, so that a later sweep may delete them. A dry run unless `dry_run=False`."""
     wanted = {storage.canonical(path) for path in paths}
     files = [row for row in list_left_out(registry, limit=MAX_LIMIT) if row.file_path in wanted]
     if unknown := sorted(wanted - {row.file_path for row in files}):
-        message = f"{unknown[0]} is not on record as left out: `lakebed files left-out` lists those that are"
+        message = f"{unknown[0]} is not recorded as left out: `lakebed files left-out` lists the recorded files"
         raise InvalidValueError(message)
 
     def body(tx: Transaction) -> None:

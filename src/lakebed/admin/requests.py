@@ -1,4 +1,4 @@
-"""Work that is asked for here and carried out by the service: a row in `runs`, once per question."""
+"""Requests for work that the service carries out: one row in `runs` per distinct request."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def request_materialization(
     insert_end: Time | None = None,
     actor: str | None = None,
 ) -> Rows[RequestedRun]:
-    """Ask for all that is stale in the range, or everywhere; asking again while the request waits gives the same run."""
+    """Request that stale slices of the range, or of the whole view set, be built. While a request waits, the same request returns its run."""
     return _request(registry, MATERIALIZE, table, instance=instance, wanted=TimeRange.maybe(insert_begin, insert_end), actor=actor)
 
 
@@ -56,7 +56,7 @@ def request_regeneration(
     insert_end: Time | None = None,
     actor: str | None = None,
 ) -> Rows[RequestedRun]:
-    """Ask for the range to be built anew, fresh or not."""
+    """Request that the range be rebuilt, whether it is fresh or stale."""
     return _request(registry, REGENERATE, table, instance=instance, wanted=TimeRange.maybe(insert_begin, insert_end), actor=actor)
 
 
@@ -69,7 +69,7 @@ def _request(registry: Registry, job: str, table: str, *, instance: str, wanted:
         "insert_end": None if wanted is None else wanted.end,
     }
 
-    def body(tx: Transaction) -> int:  # under the table's lock, so that two who ask at once get one run
+    def body(tx: Transaction) -> int:  # under the table's lock, so that two simultaneous requests get one run
         waiting = find_run(tx, job, plan=plan, state="requested")
         return (
             waiting if waiting is not None else add_run(tx, job, actor=find_actor(actor), plan=plan, table_id=view.table_id, running=False)
@@ -83,6 +83,6 @@ def _request(registry: Registry, job: str, table: str, *, instance: str, wanted:
 def _require_view_set(registry: Registry, name: TableName) -> LakeTable:
     table = require_table(registry, name)
     if table.row.kind != "view_set":
-        message = f"{name} is a plain table: only view sets can be materialized or regenerated"
+        message = f"{name} is a plain table; only view sets can be materialized or regenerated"
         raise InvalidValueError(message)
     return table

@@ -1,4 +1,4 @@
-"""Retiring: exactly one partition, or many with a preview first, a cap, a row in `runs`, and one outcome per partition."""
+"""Retiring one partition, or many with a dry run by default, a cap, a row in `runs` and one outcome per partition."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ _GONE = frozenset({RETIRED, WOULD_RETIRE})
 
 
 class BulkOptions(TypedDict, total=False):
-    """What every bulk call understands."""
+    """The options of every bulk call."""
 
-    dry_run: bool  # default True: only say what would be done
-    atomic: bool  # default False: bounded transactions, each partition for itself; True: all or nothing
+    dry_run: bool  # default True: report only, change nothing
+    atomic: bool  # default False: bounded transactions, each partition on its own; True: all or nothing
     max_partitions: int  # default 10,000: refuse to touch more
     grace_s: float  # default a day: how long the files stay readable
     actor: str | None  # default user@host
 
 
 class RangeOptions(BulkOptions, total=False):
-    """What `retire_partitions` understands besides."""
+    """The further options of `retire_partitions`."""
 
     insert_begin: Required[Time]
     insert_end: Required[Time]
@@ -73,7 +73,7 @@ class RangeOptions(BulkOptions, total=False):
 @single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retirement:
-    """One outcome per partition. Files of what was retired are scheduled for deletion, not deleted."""
+    """One outcome per partition. Files of retired partitions are scheduled for deletion, not deleted."""
 
     outcomes: Rows[RetireOutcome]
     dry_run: bool = False
@@ -103,12 +103,12 @@ class Retirement:
 
     @property
     def straddles(self) -> Rows[RetireOutcome]:
-        """Partitions that overlap the range without lying inside it: never touched."""
+        """Partitions that overlap the range but are not wholly inside it: never touched."""
         return Rows(RetireOutcome, (o for o in self.outcomes if o.outcome == STRADDLES))
 
     @property
     def summary(self) -> str:
-        """One sentence, partitions with rows and empty ones apart."""
+        """One sentence that counts partitions with rows and empty ones separately."""
         word = "would retire" if self.dry_run else "retired"
         size = f"{self.bytes_scheduled / 1e6:,.1f} MB scheduled for deletion"
         suffix = f"; {self.message}" if self.message else ""
@@ -129,7 +129,7 @@ def retire_partition_by_metadata(
     grace_s: float = DEFAULT_GRACE_S,
     actor: str | None = None,
 ) -> Retirement:
-    """Retire the one partition with exactly this key, empty or not; several schemas and no hash given is `ambiguous`, nothing done."""
+    """Retire the one partition with exactly this key, empty or not. Without a hash, several schemas give `ambiguous` and nothing is done."""
     name, wanted = resolve_name(registry, table), TimeRange.of(insert_begin, insert_end)
     plan = metadata_plan(name, require_instance(instance), wanted, schema_hash)
     grace_us = _micros(grace_s)
@@ -148,7 +148,7 @@ def retire_partition_by_metadata(
 
 
 def metadata_plan(name: TableName, instance: str, wanted: TimeRange, schema_hash: str | None) -> dict[str, Any]:
-    """As `runs` keeps it, so that a repeated call can tell what the first one did."""
+    """The request as stored in `runs`, so that a repeated call can report what the first one did."""
     return {
         "view_set_name": str(name),
         "view_instance_id": instance,
@@ -168,9 +168,9 @@ def retire_partitions(
     schema_hash: str | None = None,
     **options: Unpack[BulkOptions],
 ) -> Retirement:
-    """Retire every partition that lies wholly inside the range; those that only overlap it are returned as `straddles`.
+    """Retire every partition that is wholly inside the range; partitions that only overlap it are returned as `straddles`.
 
-    With `dry_run=False` a range that meets partitions and holds none of them wholly is refused as `partition_straddles`.
+    With `dry_run=False`, a range that overlaps partitions but wholly contains none is refused as `partition_straddles`.
     """
     table_id, wanted = require_table(registry, TableName.parse(table)).table_id, TimeRange.of(insert_begin, insert_end)
     chosen = PartitionFilter(
@@ -197,7 +197,7 @@ def retire_partitions(
 
 
 def range_plan(table: str, wanted: TimeRange, instance: str | None, schema_hash: str | None) -> dict[str, Any]:
-    """As `runs` keeps it beside the number of partitions."""
+    """The plan as stored in `runs` beside the number of partitions."""
     return {
         "view_set_name": table,
         "insert_begin": wanted.begin,
@@ -218,10 +218,10 @@ def _widest(rows: Sequence[PartitionRow], wanted: TimeRange) -> TimeRange:
 
 
 def _explain_straddling(row: PartitionRow, wanted: TimeRange) -> str:
-    """What reaches beyond the range, and the two ways to retire it."""
+    """Which partition extends beyond the range, and the two ways to retire it."""
     what = f"{row.num_rows:,} rows" if row.num_rows else "an empty partition"
     return (
-        f"kept: {_slice(row)} ({what}) reaches beyond the range {wanted}. Widen the range to {_widest([row], wanted)}, or retire this one: "
+        f"kept: {_slice(row)} ({what}) extends beyond the range {wanted}. Widen the range to {_widest([row], wanted)}, or retire this one: "
         f"retire_partition_by_metadata({row.view_set_name!r}, {row.view_instance_id!r}, insert_begin={show(_slice(row).begin)!r}, "
         f"insert_end={show(_slice(row).end)!r}, schema_hash={row.schema_hash!r})"
     )
@@ -238,7 +238,7 @@ def retire_expired_partitions(
     """Retire every partition whose last event (or, without events, whose slice) is older than `retention`, of one table or of all."""
     retention = read_age(retention, what="retention")
     if retention <= timedelta(0):
-        message = f"the retention must be longer than nothing, not {retention}"
+        message = f"the retention must be positive, got {retention}"
         raise InvalidValueError(message)
     cutoff = max(registry.now() - retention // MICROSECOND, MIN_MICROS)
     table_id = find_id(registry, table)
@@ -253,9 +253,9 @@ def retire_expired_partitions(
 def retire_incompatible_partitions(
     registry: Registry, table: str | None = None, *, partition_ids: Sequence[int] | None = None, **options: Unpack[BulkOptions]
 ) -> Retirement:
-    """Retire what `list_incompatible_partitions` lists, or of that only `partition_ids`: one outcome for each of them, in order.
+    """Retire the partitions that `list_incompatible_partitions` lists, or of those only `partition_ids`: one outcome each, in order.
 
-    Judged again inside the transaction: what became visible, or was rebuilt meanwhile, is kept.
+    Each is checked again inside the transaction: a partition that became visible or was rebuilt meanwhile is kept.
     """
     table_id = find_id(registry, table)
     ids = None if partition_ids is None else list(partition_ids)
@@ -285,7 +285,7 @@ def retire_partition_by_file(
     text = "retire_partition_by_file is deprecated and goes in 1.0: use retire_partition_by_metadata, which finds empty partitions too"
     warnings.warn(text, DeprecationWarning, stacklevel=stacklevel)
     if not path or not path.strip():
-        message = "the path of a file is needed"
+        message = "expected the path of a file, got an empty string"
         raise InvalidValueError(message)
     canonical = storage.canonical(path)
     owner = find_file_partition(registry, canonical)
@@ -293,7 +293,7 @@ def retire_partition_by_file(
         raise PartitionNotFoundError(f"file {canonical!a}", hint="list the files")
     rows = find_partitions(registry, PartitionFilter(ids=[owner.partition_id])) if owner.is_live else ()
     if not rows:
-        message = "not there any more: the partition of this file was retired or replaced before"
+        message = "not found: the partition of this file was already retired or replaced"
         gone = RetireOutcome(partition_id=owner.partition_id, view_set_name=owner.view_set_name, outcome=ALREADY_RETIRED, message=message)
         return Retirement(outcomes=Rows(RetireOutcome, [gone]))
     task = _Task(job="retire_partition_by_file", what=canonical, plan={"file_path": canonical}, table_id=owner.table_id)
@@ -302,7 +302,7 @@ def retire_partition_by_file(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
-    """What `runs` is told, and how partitions are judged."""
+    """What is stored in `runs`, and how each partition is checked."""
 
     job: str
     what: str
@@ -346,14 +346,14 @@ def _carry_out(registry: Registry, rows: Sequence[Listed], task: _Task, options:
 
 
 def _write_down(registry: Registry, run: OpenRun, task: _Task, kept: Sequence[RetireOutcome]) -> None:
-    """A call that found nothing to do, or whose transaction was taken back for the partitions it names."""
-    suffix = {"error": f"all or nothing: {len(kept)} partitions were left as they were"} if kept else {}
+    """A call that found nothing to do, or whose transaction was rolled back because of the partitions it names."""
+    suffix = {"error": f"all or nothing: {len(kept)} partitions cannot be retired, so nothing was changed"} if kept else {}
     with registry.write() as tx:
         run.finish(tx, state="failed" if kept else "done", result=_finished(task, kept).totals() | suffix)
 
 
 def _carry_out_named(registry: Registry, ids: Sequence[int], listed: Sequence[Listed], task: _Task, options: BulkOptions) -> Retirement:
-    """N ids, N outcomes in their order, whatever each of them turns out to be."""
+    """One outcome for each of the ids, in their order."""
     require_options(task.job, options, BulkOptions.__annotations__)
     incompatible = {row.partition_id: row for row in listed}
     others = {
@@ -371,7 +371,7 @@ def _carry_out_named(registry: Registry, ids: Sequence[int], listed: Sequence[Li
 
 
 def _not_found(partition_id: int) -> RetireOutcome:
-    message = f"there is no partition {partition_id}: it was retired before, or belongs to another table; list them again"
+    message = f"partition {partition_id} not found: it was already retired or belongs to another table; list the partitions again"
     return RetireOutcome(partition_id=partition_id, outcome=NOT_FOUND, message=message)
 
 
@@ -384,13 +384,13 @@ def _explain_nothing(registry: Registry, what: str, table_id: int) -> str:
     where = (
         "the table has no partitions"
         if existing is None
-        else f"its partitions lie in {TimeRange(begin=to_micros(existing[0]), end=to_micros(existing[1]))}"
+        else f"its partitions are in {TimeRange(begin=to_micros(existing[0]), end=to_micros(existing[1]))}"
     )
-    return f"no partition lies in {what}: {where}"
+    return f"no partition in {what}: {where}"
 
 
 def _micros(seconds: float) -> int:
-    if not 0 <= seconds < 1e12:  # noqa: PLR2004 - NaN and what no clock reaches
-        message = f"a grace period of {seconds} s cannot be kept"
+    if not 0 <= seconds < 1e12:  # noqa: PLR2004 - NaN, and periods beyond any clock
+        message = f"invalid grace period: {seconds} s"
         raise InvalidValueError(message)
     return int(seconds * 1e6)

@@ -1,4 +1,4 @@
-"""Going back to a snapshot: its rows and its columns come again, in one new group. Files come as copies: no path ever comes back."""
+"""Rolling a table back to a snapshot: its rows and columns are restored in one new group. Files are copied: a path is never reused."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ JOB = "rollback"  # stored in runs: never rename
 @single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback:
-    """What the table is again, or with `dry_run` would be. `broken_views` name a column that is gone, or one that became ambiguous."""
+    """The table after the rollback, or what `dry_run` would give. Views in `broken_views` name a column that is gone or became ambiguous."""
 
     table: TableName
     snapshot_id: int
@@ -64,11 +64,11 @@ class Rollback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    table: LakeTable  # as it is
-    restored: LakeTable  # as it will be
+    table: LakeTable  # the table now
+    restored: LakeTable  # the table after the rollback
     evolve: Callable[[Transaction], None]
     files: tuple[TableFiles, ...]
-    versions: dict[str, LakeTable]  # by schema hash: what the files were written under
+    versions: dict[str, LakeTable]  # by schema hash: the versions under which the files were written
     replacing: frozenset[int]
     result: Rollback
 
@@ -76,12 +76,12 @@ class _Plan:
 def roll_back_to(
     registry: Registry, storage: Storage, name: str, snapshot_id: int, *, dry_run: bool = False, actor: str | None = None
 ) -> Rollback:
-    """Replace the visible rows of a plain table by those of a kept snapshot, and its columns by those of then, in one transaction.
+    """Replace the visible rows and the columns of a plain table by those of a kept snapshot, in one transaction.
 
-    Every column keeps its field id. Columns added since stay, and are NULL in the old rows; a type widened since stays wide; a column
-    dropped since comes back with its values, and is optional. An old name that another column has now is refused. Rows that others
-    insert meanwhile stay; a partition that goes meanwhile makes it conflict, and nothing is changed. The copies share their bytes with
-    the old files where the storage has hard links.
+    Every column keeps its field id. Columns added since the snapshot stay and are NULL in the old rows; a widened type stays wide; a
+    dropped column is restored with its values, as optional. The rollback is refused if another column now has an old name. Rows that
+    other writers insert meanwhile stay; if a partition is retired meanwhile, the rollback fails with a conflict and changes nothing.
+    The copies share their bytes with the old files where the storage has hard links.
     """
     plan = _plan(registry, require_table(registry, TableName.parse(name)), snapshot_id)
     if dry_run:
@@ -121,11 +121,11 @@ def _require_snapshot(reader: Reader, table: LakeTable, snapshot_id: int) -> tup
         message = f"{table.name} is a view set: regenerate it from its source instead"
         raise InvalidValueError(message)
     if has_instances(reader, table.table_id):
-        message = f"{table.name} has several instances, and files of a snapshot do not tell theirs: insert the wanted rows again"
+        message = f"{table.name} has several instances, and the files of a snapshot do not record theirs: insert the rows again instead"
         raise InvalidValueError(message)
     moment = go_back(reader, table, snapshot_id)
     if not isinstance(moment.at, AtGroup):
-        message = f"{table.name}: {snapshot_id} is a journal number: name one of `lake.snapshots`"
+        message = f"{table.name}: {snapshot_id} is a journal number; give a snapshot id that `lake.snapshots` lists"
         raise InvalidValueError(message)
     return moment.at.group, moment.table
 
@@ -142,7 +142,7 @@ def _keep(table: LakeTable) -> Callable[[Transaction], None]:
 
 
 def _copy(storage: Storage, plan: _Plan, writing: Writing) -> list[NewPartition]:
-    """One partition per version that the files were written under, which is what compaction and deletion go by."""
+    """One partition per version under which the files were written: compaction and deletion rely on it."""
     if not plan.files:
         return [partition_of(plan.restored, [])]
     for file in plan.files:
@@ -178,7 +178,7 @@ def _publish(registry: Registry, plan: _Plan, writing: Writing, partitions: Sequ
 
 
 def list_broken_views(reader: Reader, table: LakeTable, schema: Schema) -> tuple[str, ...]:
-    """View sets whose query names a column that `schema` lacks, or one that it gains beside another table's of that name."""
+    """View sets whose query names a column that `schema` lacks, or one that becomes ambiguous because another table has it too."""
     lost = {name.lower() for name in list_lost_names(table.schema, schema)}
     gained = {name.lower() for name in list_lost_names(schema, table.schema)}
     if not lost and not gained:
@@ -188,12 +188,12 @@ def list_broken_views(reader: Reader, table: LakeTable, schema: Schema) -> tuple
 
 
 def _breaks(definition: Definition, table: TableName, *, lost: AbstractSet[str], gained: AbstractSet[str]) -> bool:
-    import sqlglot  # noqa: PLC0415 - only here: rolling back a table without views needs no parser
+    import sqlglot  # noqa: PLC0415 - the parser is needed only for tables with views
     from sqlglot import exp  # noqa: PLC0415
 
     tree = sqlglot.parse_one(definition.sql, read="spark")
     others = {t.alias_or_name.lower() for t in tree.find_all(exp.Table) if t.db and f"{t.db}.{t.name}".lower() != str(table).lower()}
-    if lost and any(isinstance(star.parent, exp.Select | exp.Column) for star in tree.find_all(exp.Star)):  # not that of count(*)
+    if lost and any(isinstance(star.parent, exp.Select | exp.Column) for star in tree.find_all(exp.Star)):  # excludes the star of count(*)
         return True
     ambiguous = gained if len(definition.inputs) > 1 else frozenset[str]()
     columns: list[exp.Column | exp.Dot] = [*tree.find_all(exp.Column), *tree.find_all(exp.Dot)]

@@ -33,7 +33,7 @@ JOB = "alter"  # stored in runs: never rename
 @single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alteration:
-    """What the table's columns are now, or with `dry_run` would be. `view_sets` read the table: look whether they name a changed column."""
+    """The table's columns now, or what `dry_run` would make them. `view_sets` read the table: check whether they name a changed column."""
 
     table: TableName
     changes: tuple[str, ...]
@@ -45,10 +45,10 @@ class Alteration:
 
 
 def alter_table(registry: Registry, table: str, *changes: Change, dry_run: bool = False, actor: str | None = None) -> Alteration:
-    """Carry out all changes as one new version, or refuse them all. Rows, files, partitions and counters stay as they are.
+    """Apply all changes as one new version, or none. Rows, files, partitions and counters stay as they are.
 
-    Names, ids and partitions of earlier rows keep their meaning: a dropped column never comes back under another's name. Writers that
-    began before go on under the version they know.
+    Names, ids and partitions of earlier rows keep their meaning: a dropped column never reappears under another name. Writers that
+    started before continue under the version they read.
     """
     name = resolve_name(registry, table)
     if dry_run:
@@ -58,17 +58,17 @@ def alter_table(registry: Registry, table: str, *changes: Change, dry_run: bool 
 
 
 def add_column(registry: Registry, table: str, column: str, kind: str | Type | pa.DataType, *, dry_run: bool = False) -> Alteration:
-    """Add an optional column, by the name of its type, a type of the lake or one of Arrow's; `a.b` adds b to the struct a."""
+    """Add an optional column. `kind` is the name of a type, a type of the lake or an Arrow type; `a.b` adds b to the struct a."""
     return alter_table(registry, table, AddColumn(column=column, type=type_of(kind)), dry_run=dry_run)
 
 
 def rename_column(registry: Registry, table: str, column: str, to: str, *, dry_run: bool = False) -> Alteration:
-    """Call a column otherwise from now on; of a nested one `to` is the last part of its path."""
+    """Rename a column; for a nested one, `to` is the last part of its path."""
     return alter_table(registry, table, RenameColumn(column=column, to=to), dry_run=dry_run)
 
 
 def drop_column(registry: Registry, table: str, column: str, *, dry_run: bool = False) -> Alteration:
-    """Drop a column that is no event time, partition source or sort column. Earlier states can still be read with it."""
+    """Drop a column that is not an event time, partition source or sort column. Earlier states can still be read with it."""
     return alter_table(registry, table, DropColumn(column=column), dry_run=dry_run)
 
 
@@ -82,7 +82,7 @@ def widen_column(registry: Registry, table: str, column: str, kind: str | Type |
 
 
 def make_column_optional(registry: Registry, table: str, column: str, *, dry_run: bool = False) -> Alteration:
-    """Let a required column be NULL from now on."""
+    """Make a required column optional."""
     return alter_table(registry, table, MakeOptional(column=column), dry_run=dry_run)
 
 
@@ -94,7 +94,7 @@ def type_of(kind: str | Type | pa.DataType) -> Type:
         return Primitive.parse(kind.strip().lower())
     if isinstance(kind, pa.DataType):
         return from_arrow(pa.schema([pa.field("column", kind)])).fields[0].type
-    message = f"{kind!a} is no type: give its name, such as 'string', or a pyarrow type"
+    message = f"invalid type {kind!a}: expected a name such as 'string', or a pyarrow type"
     raise InvalidValueError(message)
 
 
@@ -115,7 +115,7 @@ def _plan(reader: Queryable, name: TableName, changes: tuple[Change, ...]) -> Al
     if table is None:
         raise missing_table(reader, name)
     if table.row.kind != "table":
-        message = f"{name} is a view set: its columns come from its definition; define it anew with create_view_set"
+        message = f"{name} is a view set: its columns come from its definition; define it again with create_view_set"
         raise InvalidValueError(message)
     versions = list_versions(reader, table.table_id)
     try:

@@ -1,4 +1,4 @@
-"""Snapshots as people see them: listed, tagged, and the settings by which they come and go."""
+"""Snapshots for users: listing, tags, expiry, and the settings that control when they are made and expire."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 class SnapshotRow:
     """One snapshot of one table; `tags` are the names that keep it, branches and tags of other programs too.
 
-    Its `trigger` says what made it: `insert`, `time`, `bytes`, `rows`, `files`, `manual`, `query`, or the kind of another change; `foreign`
-    when another program committed it.
+    `trigger` names the cause: `insert`, `time`, `bytes`, `rows`, `files`, `manual`, `query`, or the kind of another change; `foreign`
+    if another program committed it.
     """
 
     snapshot_id: int
@@ -59,7 +59,7 @@ class SnapshotRow:
 
 
 def list_snapshots(registry: Registry, table: str, *, expired: bool = False) -> Rows[SnapshotRow]:
-    """The kept snapshots of a table, oldest first; on request those too that were expired."""
+    """The kept snapshots of a table, oldest first; on request also expired ones."""
     found = require_table(registry, TableName.parse(table))
     named = {**parse_requests(found.metadata.properties).tags, **read_refs(registry, found.table_id).refs}
     kept = list_kept(registry, found.table_id, expired=expired)
@@ -67,29 +67,29 @@ def list_snapshots(registry: Registry, table: str, *, expired: bool = False) -> 
 
 
 def tag_snapshot(registry: Registry, table: str, tag: str, snapshot_id: int, *, actor: str | None = None) -> None:
-    """Keep a snapshot under a name until `untag`; the Iceberg table gets the ref with its next commit."""
+    """Keep a snapshot under a name until `untag` removes it; the Iceberg table gets the ref with its next commit."""
     if snapshot_id is None:
-        message = f"{table}: name the snapshot that {tag!a} is to keep; to take the tag off, use untag; nothing was changed"
+        message = f"{table}: give the snapshot that the tag {tag!a} keeps; to remove the tag, use untag; nothing was changed"
         raise InvalidValueError(message)
     require_name("tag", tag)
     _change_tag(registry, table, tag, snapshot_id, actor=actor)
 
 
 def untag_snapshot(registry: Registry, table: str, tag: str, *, actor: str | None = None) -> None:
-    """Take a tag off: its snapshot goes when the table's retention gives it up, the Iceberg table loses the ref with its next commit."""
+    """Remove a tag: its snapshot expires by the table's retention, and the Iceberg table loses the ref with its next commit."""
     _change_tag(registry, table, tag, None, actor=actor)
 
 
 def _change_tag(registry: Registry, table: str, tag: str, snapshot_id: int | None, *, actor: str | None) -> None:
-    """None takes it off."""
+    """None removes the tag."""
     if tag == "main":
-        message = f"{table}: main is the table itself: choose another name"
+        message = f"{table}: the name main is reserved for the table itself: choose another name"
         raise InvalidValueError(message)
     found = require_table(registry, TableName.parse(table))
     table_id, name = found.table_id, str(found.name)
 
     def body(tx: Transaction) -> None:
-        tx.require(found.name)  # it may have been dropped since
+        tx.require(found.name)  # it may have been dropped meanwhile
         _require_own(tx, table_id, name, tag)
         if snapshot_id is None:
             _require_tagged(tx, table_id, name, tag)
@@ -102,10 +102,11 @@ def _change_tag(registry: Registry, table: str, tag: str, snapshot_id: int | Non
 
 
 def configure_table(registry: Registry, /, table: str, **changes: Unpack[TableSettings]) -> None:
-    """Change a table's settings, which take effect without a restart; None removes one, a setting that is not known is refused.
+    """Change settings of a table. They take effect without a restart; None removes a setting; an unknown setting is refused.
 
-    `snapshot={"trigger": "time", "interval_s": 30}` says when pending files become a snapshot, `retention={...}` which are kept,
-    `retire_after="90d"` how long after their last event partitions are. Your own go under `properties={"owner": "ann"}`.
+    `snapshot={"trigger": "time", "interval_s": 30}` sets when pending files become a snapshot, `retention={...}` which snapshots are
+    kept, `retire_after="90d"` how long after their last event partitions are retired. Free properties go under
+    `properties={"owner": "ann"}`.
     """
     settings = read_settings(table, changes)
     given = changes.get(FREE)
@@ -173,7 +174,7 @@ EXPIRE = "expire_snapshots"  # stored, as a job: never rename
 @single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expiry:
-    """Requests that these snapshots expire. They go with the table's next Iceberg commit, files that only they held after that."""
+    """Requests to expire these snapshots. The table's next Iceberg commit removes them; files that only they referenced are deleted later."""
 
     table: str
     snapshots: Rows[SnapshotRow]
@@ -191,9 +192,9 @@ def expire_snapshots(
     dry_run: bool = True,
     actor: str | None = None,
 ) -> Expiry:
-    """Expire the named snapshots, those older than an age, or (neither given) what the table's retention gives up.
+    """Expire the named snapshots, those older than an age, or (neither given) those that the table's retention no longer keeps.
 
-    The current snapshot, tagged ones and what branches of other programs hold stay: named, they are refused; found by age, they are passed over.
+    The current snapshot, tagged ones and those on branches of other programs stay: naming one is refused, a search by age skips them.
     """
     older_than = None if older_than is None else read_age(older_than, what="older_than")
     kept = list_snapshots(registry, table)
@@ -211,7 +212,7 @@ def _request(registry: Registry, table: str, going: list[int], *, actor: str) ->
     table_id = require_table(registry, name).table_id
 
     def body(tx: Transaction) -> int:
-        tx.require(name)  # it may have been dropped since
+        tx.require(name)  # it may have been dropped meanwhile
         run_id = add_run(tx, EXPIRE, actor=actor, plan={"table": table, "snapshots": going}, table_id=table_id)
         after = request_expiry(tx, table_id, going)
         finish_run(tx, run_id, state="done", result={"wished": sum(snapshot_id in after.expire for snapshot_id in going)})
@@ -222,8 +223,8 @@ def _request(registry: Registry, table: str, going: list[int], *, actor: str) ->
 
 def _say_kept(row: SnapshotRow) -> str:
     if row.tags:
-        return f"is kept by the tag {row.tags}: take the tag off first (`lakebed snapshots untag`, or the program that made it)"
-    return "belongs to a branch of another program: drop the branch there first"
+        return f"is kept by the tag {row.tags}: remove the tag first (`lakebed snapshots untag`, or the program that made it)"
+    return "is on a branch of another program: drop the branch there first"
 
 
 def _named(table: str, kept: Rows[SnapshotRow], wanted: Sequence[int], pinned: AbstractSet[int]) -> frozenset[int]:
@@ -235,7 +236,7 @@ def _named(table: str, kept: Rows[SnapshotRow], wanted: Sequence[int], pinned: A
             at = "" if newest is None else str(newest.committed_at)
             raise SnapshotNotFoundError(table, snapshot_id, nearest=None if newest is None else newest.snapshot_id, at=at)
         if row.is_current or row.tags or snapshot_id in pinned:
-            why = "is the current one" if row.is_current else _say_kept(row)
+            why = "is the current snapshot" if row.is_current else _say_kept(row)
             message = f"{table}: snapshot {snapshot_id} {why}; nothing was changed"
             raise InvalidValueError(message)
     return frozenset(wanted)
@@ -249,7 +250,7 @@ def _found(
     protected = {*requested.tags.values(), *requested.branches.values(), *pinned, *(row.snapshot_id for row in kept if row.is_current)}
     if older_than is not None:
         if older_than < timedelta(0):
-            message = f"{table}: an age is not negative, {older_than} is"
+            message = f"{table}: the age must not be negative, got {older_than}"
             raise InvalidValueError(message)
         cutoff = from_micros(registry.now()) - older_than
         return frozenset(row.snapshot_id for row in kept if row.committed_at < cutoff) - protected
