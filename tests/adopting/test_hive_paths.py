@@ -107,7 +107,7 @@ def test_a_path_that_contradicts_its_rows_is_refused(lake: Lake, tmp_path: Path)
     put(tmp_path / "source/n=007/a.parquet", rows(0, n=pa.array([7] * 10, pa.int32())))
     put(tmp_path / "source/n=8/b.parquet", rows(10, n=pa.array([9] * 10, pa.int32())))
 
-    with pytest.raises(AdoptionRefusedError, match="the path says n='8', the rows '9'"):
+    with pytest.raises(AdoptionRefusedError, match="the path has n='8', the rows have '9'"):
         lake.tables.adopt("shop.events", str(tmp_path / "source"))
 
     assert hows(lake.tables.adopt("shop.events", str(tmp_path / "source"), path_types={"n": "ignore"})) == {"link": 2}
@@ -145,7 +145,7 @@ def test_the_tables_own_type_decides(lake: Lake, tmp_path: Path) -> None:
     lake.tables.adopt("shop.events", str(tmp_path / "source"), skip_refused=True)
 
     assert [reason.split(":")[0] for _, reason in refusal.value.files] == [
-        "the path says n='x', which is no long",
+        "the path has n='x', expected a long",
         "the path names the column 'other', which the table lacks",
     ]
     assert [row["n"] for row in read_all(lake, "shop.events")] == [1] * 10

@@ -1,4 +1,4 @@
-"""A directory of Parquet becomes a table, or is added to one; run again, it adds what is new."""
+"""Adopting a directory of Parquet files as a new table or into an existing one; a second run adds what is new."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
 TARGET_BYTES = 128 << 20
 _SOURCE = "adopt"  # stored with files that are left out: never rename
 _IN_WAREHOUSE = frozenset({IN_PLACE, REWRITE, REFUSED, EMPTY})
-_TO_COME = "the adoption has not come to it: run `lakebed adopt` again"
+_TO_COME = "not yet adopted: run `lakebed adopt` again"
 
 
 def adopt(registry: Registry, storage: Storage, table: str, directory: str, request: AdoptRequest) -> Adoption:
-    """Register every Parquet file of `directory` in `table`, which is made from their footers if there is none.
+    """Register every Parquet file of `directory` in `table`, which is created from their footers if it does not exist.
 
-    Files in the warehouse stay where they lie, others are linked or copied, and those whose columns stand only in their path are
-    rewritten with them. A batch of files becomes visible at a time, whole or not at all; killed anywhere, a second run
-    finishes. Where any file is refused nothing is done, unless the request says to take the rest.
+    Files in the warehouse stay in place, others are linked or copied, and files with columns that exist only in their path are
+    rewritten with those columns. Each batch of files becomes visible as a whole or not at all; after a crash, a second run
+    finishes the work. If any file is refused, nothing is done, unless the request skips refused files.
     """
     name = resolve_name(registry, table)
     plan = plan_adoption(registry, storage, name, directory, request)
@@ -78,7 +78,7 @@ def adopt(registry: Registry, storage: Storage, table: str, directory: str, requ
 
 @dataclass(slots=True)
 class _Run:
-    """What has become true so far; `outcomes` replace the plan where a file turned out otherwise."""
+    """The progress of one call; `outcomes` replace the plan for files that turned out otherwise."""
 
     kept: OpenRun = field(init=False)
     partition_ids: list[int] = field(default_factory=list)
@@ -107,7 +107,7 @@ def _prepare(registry: Registry, name: TableName, target: Target, request: Adopt
 
 
 def _record(registry: Registry, storage: Storage, plan: AdoptionPlan, table: LakeTable | None) -> None:
-    """Before the first is taken: what is in the warehouse and stays out, or is out when this run is killed, is never an orphan."""
+    """Record, before the first file is taken, files of the warehouse that are not (yet) adopted, so that none counts as an orphan."""
     out = [step for step in plan.steps if step.how in _IN_WAREHOUSE and storage.paths.holds(step.file.path)]
     files = {step.file.path: LeftOut(size_bytes=step.file.size_bytes, reason=step.reason or _TO_COME) for step in out}
     record_left_out(registry, files, source=_SOURCE, table_id=0 if table is None else table.table_id)
@@ -169,7 +169,7 @@ def _require_unswept(registry: Registry, storage: Storage, steps: Sequence[FileS
 
 
 def _remember(table: LakeTable, writing: Writing, steps: Sequence[FileStep]) -> Callable[[Transaction], None]:
-    """Under the table's lock: of two runs at once the second finds what the first has taken."""
+    """Under the table's lock: of two simultaneous runs, the second finds the files that the first has adopted."""
     sources = {
         source_key(s.file.path): SourceStamp(size_bytes=s.file.size_bytes, modified_ns=s.file.modified_ns)
         for s in steps
@@ -189,7 +189,7 @@ def _remember(table: LakeTable, writing: Writing, steps: Sequence[FileStep]) -> 
 
 
 def _bring(adopting: _Adopting, writing: Writing, steps: Sequence[FileStep], run: _Run) -> tuple[list[CapturedFile], list[FileStep]]:
-    """Rewritten files, then the others as they are: links and copies in the operation's directory, the rest where it lies."""
+    """Rewritten files, then the others unchanged: links and copies in the operation's directory, the rest in place."""
     captured: list[CapturedFile] = []
     kept: list[FileStep] = []
     for step in (s for s in steps if s.how == REWRITE):
@@ -205,7 +205,7 @@ def _bring(adopting: _Adopting, writing: Writing, steps: Sequence[FileStep], run
 
 
 def _give_up(adopting: _Adopting, step: FileStep, error: LakebedError, run: _Run) -> None:
-    """Only reading all its rows could show it; without leave to skip, the batch is undone."""
+    """A problem that only reading all rows could show. Unless refused files are skipped, the batch is undone."""
     if not adopting.request.skip_refused:
         raise AdoptionRefusedError(str(adopting.table.name), files=((step.file.path, str(error)),)) from error
     run.outcomes[step.file.path] = describe_step(replace(step, how=REFUSED, reason=str(error)))
@@ -248,7 +248,7 @@ def _rewrite(adopting: _Adopting, writing: Writing, step: FileStep) -> list[Capt
         return [_place(adopting, captured) for captured in rewrite_foreign(adopting.storage, rows, options)]
 
 
-# -- telling ----------------------------------------------------------------------------------
+# -- the summary ------------------------------------------------------------------------------
 
 
 def _summarize(name: TableName, plan: AdoptionPlan, request: AdoptRequest, *, run: _Run | None = None) -> Adoption:

@@ -1,4 +1,4 @@
-"""`name=value` directories: columns that live only in the path, their values and what type they have."""
+"""`name=value` directories: columns that exist only in the path, their values and their types."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _BOOLEANS = {"true": True, "false": False}
 
 
 def read_path(relative: str) -> dict[str, str | None]:
-    """Column names with their texts, None for NULL; directories that are no `name=value` say nothing.
+    """Column names with their texts, None for NULL; directories not named `name=value` are ignored.
 
-    Raises for a name that occurs twice: nobody could say which value is meant.
+    Raises for a name that occurs twice: which value is meant is unknown.
     """
     found: dict[str, str | None] = {}
     for segment in relative.split("/")[:-1]:
@@ -52,13 +52,13 @@ def infer_type(texts: Iterable[str | None]) -> Primitive:
 
 
 def parse_value(text: str | None, kind: Primitive, *, column: str) -> PathValue:
-    """The value that a path spells, as Arrow takes it."""
+    """The value in the path, converted for Arrow."""
     if text is None:
         return None
     try:
         return _parse(text, kind)
     except (ValueError, InvalidOperation, KeyError) as exc:
-        message = f"the path says {column}={text!a}, which is no {kind}: give the column another type, or move the file"
+        message = f"the path has {column}={text!a}, expected a {kind}: give the column another type, or move the file"
         raise InvalidValueError(message) from exc
 
 
@@ -96,5 +96,5 @@ def _unquoted(text: str) -> str:
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError as exc:
-        message = f"the directory {text!a} has escapes that are no UTF-8: rename it"
+        message = f"the directory {text!a} has escapes that are not valid UTF-8: rename it"
         raise InvalidValueError(message) from exc

@@ -1,4 +1,4 @@
-"""Where foreign files lie: in the warehouse itself, or in a directory of this host that is nobody's warehouse."""
+"""The places of foreign files: the warehouse itself, or a directory of this host that is not a warehouse."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def find_root(storage: Storage, directory: str) -> str:
-    """The one spelling of a directory that exists; in an object store it must lie in the warehouse."""
+    """The canonical path of an existing directory; in an object store it must be in the warehouse."""
     if has_scheme(directory) and not is_local(normalize(directory)):
         return storage.paths.canonical_directory(directory)
     root = normalize(os.path.realpath(normalize(directory) if has_scheme(directory) else directory))
     if not os.path.isdir(root):  # noqa: PTH112 - the path manager's texts, not pathlib's
-        raise PathRefusedError(directory, reason="there is no such directory on this host")
+        raise PathRefusedError(directory, reason="this host has no such directory")
     return root
 
 
 def open_place(storage: Storage, root: str) -> Storage:
-    """Reads files below `root`, a symlink on the way refused."""
+    """Reads files below `root`; a symlink in the path is refused."""
     return LocalStorage(paths=PathManager(warehouse=Warehouse(root=root)), is_marked=False) if is_local(root) else storage

@@ -1,4 +1,4 @@
-"""How each file of a directory would be taken. Nothing is changed here; strangers' footers are parsed in the isolated worker."""
+"""Plans how each file of a directory is adopted. Nothing is changed here; foreign footers are parsed in the isolated worker."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_BATCH = 2000  # files per worker process, whose start costs as much as a hundred of them
+_BATCH = 2000  # files per worker process; starting one costs as much as a hundred files
 _BATCH_BYTES = 64 << 20  # of footers in memory
 _ALWAYS_REWRITTEN = frozenset({"path_only_column"})
 _REWRITABLE = _ALWAYS_REWRITTEN | {"int96", "schema", "missing_field_id", "missing_statistics", "field_ids"}
-_OFFER = "or let it be rewritten (rewrite)"
+_OFFER = "or have it rewritten (rewrite)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileStep:
-    """One file and what becomes of it; `constants` are the values of its path by physical name."""
+    """One file and how it is adopted; `constants` are the values of its path by physical name."""
 
     file: FoundFile
     how: str
@@ -69,7 +69,7 @@ class FileStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What the table is, or is going to be. No schema: there is no table and no file to find one from."""
+    """The table as it is or will be created. Without a schema there is neither a table nor a file to derive one from."""
 
     table: LakeTable | None
     schema: Schema | None
@@ -103,12 +103,12 @@ def describe_step(step: FileStep) -> AdoptedFile:
 
 
 def source_key(path: str) -> str:
-    """How a source is remembered: by its whole path, whatever directory it was adopted with."""
+    """The key of a source: its whole path, independent of the directory that was adopted."""
     return hashlib.sha256(path.encode()).hexdigest()[:32]
 
 
 def plan_adoption(registry: Registry, storage: Storage, name: TableName, directory: str, request: AdoptRequest) -> AdoptionPlan:
-    """Files already adopted are known by path, size and time of their last change."""
+    """Files already adopted are recognized by path, size and modification time."""
     table = _find_plain(registry, name)
     walk = walk_directory(storage, directory)
     source = open_place(storage, walk.root)
@@ -126,13 +126,13 @@ def plan_adoption(registry: Registry, storage: Storage, name: TableName, directo
 def _find_plain(registry: Registry, name: TableName) -> LakeTable | None:
     table = find_table(registry, name)
     if table is not None and table.row.kind != "table":
-        message = f"{name} is a view set, which only its definition fills: adopt into a plain table"
+        message = f"{name} is a view set, which is filled only by its definition: adopt into a plain table"
         raise InvalidValueError(message)
     return table
 
 
 def _known(registry: Registry, storage: Storage, table: LakeTable | None, files: Sequence[FoundFile]) -> dict[str, FileStep]:
-    """Steps for what is registered, queued, being written, or adopted before."""
+    """Steps for files that are registered, queued, being written or already adopted."""
     inside = [file.path for file in files if storage.paths.holds(file.path)]
     unknown = {path for batch in _batches(inside, 1000) for path in list_unknown(registry, batch)}
     adopted = list_adopted(registry, table.table_id) if table is not None else {}
@@ -163,7 +163,7 @@ class _Surveyed:
 
 
 def _survey(source: Storage, files: Sequence[FoundFile], known: Mapping[str, FileStep]) -> Iterator[_Surveyed | FileStep]:
-    """Tails are held for one batch only: a lake of many files has gigabytes of them."""
+    """Tails are kept in memory for one batch only: a lake of many files has gigabytes of them."""
     discovery = Discovery()
     looked = ((file, known.get(file.path) or _look(source, file)) for file in files)
     for batch in _batches(looked, _BATCH, weigh=lambda pair: len(pair[1].tail) if isinstance(pair[1], ForeignFile) else 0):
@@ -223,15 +223,15 @@ def _partition_by(merged: Merged, request: AdoptRequest) -> tuple[str, ...]:
 
 
 def _existing(registry: Registry, table: LakeTable, files: Sequence[_Surveyed], request: AdoptRequest, types: Mapping[str, str]) -> Target:
-    """What a table is cannot be chosen again; a request that differs is refused."""
+    """The properties of an existing table are fixed; a request that differs is refused."""
     partition_by = table.partition_by
     event_field = table.schema.by_id.get(table.row.event_time_field or 0)
     event_time = event_field.name if event_field is not None else None
     if request.partition_by is not None and tuple(request.partition_by) != partition_by:
-        message = f"{table.name} is partitioned by {', '.join(partition_by) or 'nothing'}, which stays so: leave partition_by out"
+        message = f"{table.name} is partitioned by {', '.join(partition_by) or 'nothing'}, which cannot change: leave partition_by out"
         raise InvalidValueError(message)
     if request.event_time not in {None, event_time}:
-        message = f"the event time of {table.name} is {event_time or 'not set'}, which stays so: leave event_time out"
+        message = f"the event time of {table.name} is {event_time or 'not set'}, which cannot change: leave event_time out"
         raise InvalidValueError(message)
     schema, obstacles = table.schema, dict[Schema, str]()
     differences: tuple[str, ...] = ()
@@ -262,7 +262,7 @@ def _judge(
 
 
 def _check(storage: Storage, source: Storage, batch: Sequence[_Surveyed], target: Target, verify: Verify) -> dict[str, FileVerdict]:
-    """Files in the warehouse are judged by their place in it, others by their place in the directory."""
+    """Partition values of files in the warehouse come from their path in it, those of others from their path in the directory."""
     assert target.schema is not None  # noqa: S101 - there are files
     event_time = target.schema.require(target.event_time).field_id if target.event_time else None
     verdicts: dict[str, FileVerdict] = {}
@@ -303,7 +303,7 @@ def _physical(schema: Schema, name: str | None) -> str | None:
 
 
 def _own_problems(item: _Surveyed, target: Target, constants: Mapping[str, PathValue]) -> Iterator[tuple[str, str, str | None]]:
-    """What only the whole directory shows: ids that mean other columns, and an event time that is nowhere."""
+    """Problems that only the whole directory shows: ids that mean other columns, and a missing event time."""
     assert target.schema is not None  # noqa: S101
     if item.found.ids == "some":
         yield "field_ids", "only some of its columns have a field id: write it again with all or none", None
@@ -312,7 +312,7 @@ def _own_problems(item: _Surveyed, target: Target, constants: Mapping[str, PathV
     known = {f.physical_name.lower() for f in target.schema.fields}
     for column in item.found.schema.fields:
         if column.name.lower() not in known:
-            yield "unknown_column", f"column {column.name!a} is not in the table: let the table grow (evolve)", None
+            yield "unknown_column", f"column {column.name!a} is not in the table: allow new columns (evolve)", None
     if target.event_time is not None:
         event = target.schema.require(target.event_time)
         if event.physical_name not in constants and all(f.name != event.physical_name for f in item.found.schema.fields):
@@ -320,7 +320,7 @@ def _own_problems(item: _Surveyed, target: Target, constants: Mapping[str, PathV
 
 
 def _contradictions(item: _Surveyed, verdict: FileVerdict, target: Target, request: AdoptRequest) -> Iterator[tuple[str, str, str | None]]:
-    """A column that is in path and file must have one value: readers of the path and readers of the file would not agree."""
+    """A column that is in both path and file must have one value; otherwise readers of the path and of the file would disagree."""
     assert target.schema is not None  # noqa: S101
     inside = dict(decode_partition_path(verdict.partition_path or ""))
     for name, text in item.path.items():
@@ -328,7 +328,7 @@ def _contradictions(item: _Surveyed, verdict: FileVerdict, target: Target, reque
         if column is None or name not in inside or (request.path_types or {}).get(name) == IGNORE:
             continue
         if isinstance(column.type, Primitive) and _differ(text, inside[name], column.type, column=name):
-            message = f"the path says {name}={text!a}, the rows {inside[name]!a}: move the file, or ignore the path (path_types)"
+            message = f"the path has {name}={text!a}, the rows have {inside[name]!a}: move the file, or ignore the path (path_types)"
             yield "path_disagrees", message, name
 
 
@@ -364,7 +364,7 @@ def _transfer(storage: Storage, file: FoundFile, request: AdoptRequest) -> str:
 
 
 def _batches(items: Iterable[T], size: int, *, weigh: Callable[[T], int] = lambda _: 0) -> Iterator[list[T]]:
-    """Up to `size` together, and no more than their weight allows."""
+    """Batches of at most `size` files, fewer where their weight requires it."""
     batch: list[T] = []
     weight = 0
     for item in items:

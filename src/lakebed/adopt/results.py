@@ -1,4 +1,4 @@
-"""What adopting a directory did, or would do."""
+"""What adopting a directory did, or in a dry run would do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TAKEN = (IN_PLACE, LINK, COPY, REWRITE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptedFile:
-    """One file of the directory and how it is taken; `reason` says why it is not, or why it is rewritten."""
+    """One file of the directory and how it is adopted; `reason` says why it is refused or rewritten."""
 
     path: str
     how: str
@@ -35,7 +35,7 @@ class AdoptedFile:
 @single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """`differences` tell how files differ from the table's columns; `skipped` counts what nobody would call data."""
+    """`differences` describe how files differ from the table's columns; `skipped` counts entries that are not data."""
 
     table: str
     directory: str
@@ -70,7 +70,7 @@ class Adoption:
 
 
 class AdoptOptions(TypedDict, total=False):
-    """What a caller may choose; see `AdoptRequest`."""
+    """The options of an adoption; see `AdoptRequest`."""
 
     event_time: str | None
     partition_by: Sequence[str] | None
@@ -93,9 +93,9 @@ class AdoptRequest:
     """How a directory is adopted.
 
     `partition_by` of a new table defaults to the columns of its paths. `path_types` gives such a column another type than its values
-    suggest, or "ignore". `evolve` lets an existing table grow by new columns; `rewrite` lets files be written again whose types or ids
-    keep them out; `copy` links nothing; `skip_refused` takes the rest where some files are refused.
-    `verify="pages"` decodes every page of every file before the first one is taken. `batch_files` become visible at a time.
+    suggest, or "ignore". `evolve` allows new columns in an existing table; `rewrite` allows files with unsuitable types or ids to be
+    rewritten; `copy` copies files instead of linking them; `skip_refused` adopts the other files where some are refused.
+    `verify="pages"` decodes every page of every file before the first file is adopted. `batch_files` files become visible at a time.
     """
 
     event_time: str | None = None

@@ -1,4 +1,4 @@
-"""One schema for many files: what they share, where they differ, and what their paths add. Pure."""
+"""One schema for many files: their common columns, their differences, and the columns of their paths. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IGNORE = "ignore"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """What one file has: the columns inside it, and those of its path."""
+    """The columns of one file: those inside it, and those of its path."""
 
     schema: Schema
     has_ids: bool
@@ -29,7 +29,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """The schema that takes most files, and why it does not take the others (by their schema)."""
+    """The schema that fits most files, and why it does not fit the others (by their schema)."""
 
     schema: Schema
     path_columns: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Merged:
 
 
 def merge_columns(name: str, files: Sequence[Columns], *, types: Mapping[str, str]) -> Merged:
-    """The columns of a new table: those of most files first, widened by the others as far as promotions go."""
+    """The columns of a new table: those of most files first, widened for the other files as far as type promotion allows."""
     counts = Counter(file.schema for file in files)
     order = sorted(counts, key=lambda schema: (-counts[schema], schema.to_json()))
     merged, obstacles = order[0], dict[Schema, str]()
@@ -95,7 +95,7 @@ def _type_of(name: str, paths: Sequence[Mapping[str, str | None]], types: Mappin
 
 
 def _list_differences(merged: Schema, counts: Mapping[Schema, int], obstacles: Mapping[Schema, str]) -> list[str]:
-    """One sentence per column that not all files have alike."""
+    """One sentence per column that differs between files."""
     differences: defaultdict[str, int] = defaultdict(int)
     for schema, files in counts.items():
         if schema in obstacles:

@@ -1,4 +1,4 @@
-"""What lies in a directory: files to adopt, files that are none of ours, and what is refused."""
+"""The contents of a directory: files to adopt, files to skip, and what is refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOWN_REFUSED = "name it file by file, or adopt the directory that holds it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundFile:
-    """One candidate; `relative` to the directory that is adopted. `device` is None in an object store."""
+    """One candidate; `relative` is relative to the adopted directory. `device` is None in an object store."""
 
     path: str
     relative: str
@@ -41,7 +41,7 @@ class RefusedPlace:
 
 @dataclass(slots=True)
 class Walk:
-    """In the order of their paths. `skipped` counts by reason what nobody would call data."""
+    """Ordered by path. `skipped` counts entries that are not data, by reason."""
 
     root: str
     files: list[FoundFile] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Walk:
 
 
 def walk_directory(storage: Storage, directory: str) -> Walk:
-    """Everything below `directory`, which may lie in the warehouse or anywhere on this host; no link is followed."""
+    """Everything below `directory`, which may be in the warehouse or anywhere on this host; no link is followed."""
     root = find_root(storage, directory)
     if not is_local(root):
         return _walk_objects(storage, root)
@@ -76,7 +76,9 @@ def _look_into(found: Walk, paths: PathManager, directory: str) -> list[str]:
             if _is_hidden(entry.name):
                 found.counts["hidden"] += 1
             elif not paths.is_canonical(path):
-                found.refused.append(RefusedPlace(path=path, reason="its name has characters that no path of a lake may have: rename it"))
+                found.refused.append(
+                    RefusedPlace(path=path, reason="its name has characters that are not allowed in paths of a lake: rename it")
+                )
             elif stat.S_ISDIR(facts.st_mode):
                 below.append(path)
             else:
@@ -88,7 +90,9 @@ def _judge(found: Walk, path: str, facts: os.stat_result) -> None:
     if stat.S_ISLNK(facts.st_mode):
         _judge_link(found, path)
     elif not stat.S_ISREG(facts.st_mode):
-        found.refused.append(RefusedPlace(path=path, reason=f"it is a {name_kind(facts.st_mode)}, no file: move it out of the directory"))
+        found.refused.append(
+            RefusedPlace(path=path, reason=f"it is a {name_kind(facts.st_mode)}, not a file: move it out of the directory")
+        )
     elif not _may_be_parquet(path):
         found.counts["not Parquet"] += 1
     else:
@@ -99,7 +103,7 @@ def _judge(found: Walk, path: str, facts: os.stat_result) -> None:
 
 
 def _judge_link(found: Walk, path: str) -> None:
-    """What a link inside the directory names is found by itself; taking it through the link too would double its rows."""
+    """The target of a link inside the directory is found directly; following the link too would duplicate its rows."""
     target = os.path.realpath(path)
     if os.path.exists(target) and (target + "/").startswith(found.root + "/"):  # noqa: PTH110
         found.counts["link"] += 1
@@ -125,11 +129,11 @@ def _walk_objects(storage: Storage, root: str) -> Walk:
 
 
 def _is_hidden(name: str) -> bool:
-    """As Spark and Hive see it: `_SUCCESS`, `.part.crc`, `_temporary`; `_day=1` is a value."""
+    """Names that Spark and Hive ignore: `_SUCCESS`, `.part.crc`, `_temporary`; `_day=1` is a partition value."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def _may_be_parquet(path: str) -> bool:
-    """By its suffix; Hive writes none at all."""
+    """Judged by its suffix; Hive writes files without one."""
     name = path.rpartition("/")[2]
     return name.lower().endswith(_SUFFIXES) or "." not in name

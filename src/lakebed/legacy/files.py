@@ -1,4 +1,4 @@
-"""The files behind rows of an older registry: where they lie, whether they are what the row says, and which footer is right."""
+"""The files behind rows of an older registry: where they are, whether they match their row, and which footer is right."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from lakebed.parquet.inspect import Inspection, StatisticsSpec
     from lakebed.storage.protocol import Storage
 
-_OWN = "the file's own footer was taken"
+_OWN = "the file's own footer was used"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
-    """A row whose file is there; `path` is where it lies now."""
+    """A row whose file exists; `path` is the file's present location."""
 
     planned: PlannedPartition
     path: str
@@ -38,7 +38,7 @@ class Located:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A partition ready to be published; without a file it is empty. `file.path` is still where the file lies now."""
+    """A partition ready to be published; without a file it is empty. `file.path` is still the file's present location."""
 
     planned: PlannedPartition
     file: NewFile | None
@@ -48,7 +48,7 @@ class Prepared:
 def locate(
     place: Storage, root: str, planned: PlannedPartition, stored: LegacyFooter | None, findings: list[LegacyFinding]
 ) -> Located | None:  # fmt: skip
-    """The file and the footer that speaks for it; None, with a finding, when the row cannot be imported."""
+    """The file and the footer to use for it; None, with a finding, if the row cannot be imported."""
     row = planned.row
     try:
         path = find_path(place, root, row.file_path or "")
@@ -56,18 +56,18 @@ def locate(
     except PathRefusedError as exc:
         findings.append(find(OUTSIDE, row, f"{exc.reason}: move the file below the old lake's root"))
     except (FileMissingError, NotAFileError):
-        findings.append(find(MISSING_FILE, row, "the file is not there: restore it, or retire the partition in the old lake"))
+        findings.append(find(MISSING_FILE, row, "the file is missing: restore it, or retire the partition in the old lake"))
     else:
         if size == row.file_size:
             return _choose_footer(place, planned, path, stored, findings)
-        findings.append(find(CHANGED_FILE, row, f"the file has {size} bytes, the row says {row.file_size}: find out which is right"))
+        findings.append(find(CHANGED_FILE, row, f"the file has {size} bytes, its row says {row.file_size}: find out which is right"))
     return None
 
 
 def prepare(
     located: Sequence[Located], schema: Schema, spec: StatisticsSpec, *, has_event_time: bool, findings: list[LegacyFinding]
 ) -> list[Prepared]:
-    """Statistics from the footers, parsed in the isolated worker; what could never be read under `schema` becomes a finding."""
+    """Statistics from the footers, parsed in the isolated worker; a file that cannot be read under `schema` becomes a finding."""
     answers = inspect_isolated([ForeignFile(path=one.path, tail=one.footer.tail) for one in located], schema, spec=spec)
     prepared: list[Prepared] = []
     for one, answer in zip(located, answers, strict=True):
@@ -80,16 +80,16 @@ def prepare(
 
 
 def find_path(place: Storage, root: str, path: str) -> str:
-    """Where a path of the old registry leads; one that leaves the old lake's root is refused."""
+    """The location of a path of the old registry; a path that leaves the old lake's root is refused."""
     if not path or path.startswith("/") or "://" in path:
-        raise PathRefusedError(path, reason="it is no path below the old lake's root")
+        raise PathRefusedError(path, reason="it is not a path below the old lake's root")
     return place.paths.canonical(f"{root}/{path}")
 
 
 def _choose_footer(
     place: Storage, planned: PlannedPartition, path: str, stored: LegacyFooter | None, findings: list[LegacyFinding]
 ) -> Located | None:  # fmt: skip
-    """The stored one, if it is the file's: a footer that says something else than the file would mislead every reader."""
+    """The stored footer, if it matches the file's: one that differs from the file would mislead every reader."""
     row = planned.row
     try:
         own = read_tail(partial(place.read_range, path), row.file_size, path=path)
@@ -106,9 +106,9 @@ def _choose_footer(
 
 
 def _agree(own: bytes, stored: LegacyFooter | None, row: LegacyPartition) -> tuple[Footer, str | None]:
-    """The footer to keep, and what is wrong with the stored one. The row count must be the row's either way."""
+    """The footer to use, and what is wrong with the stored one. In both cases its row count must match the row."""
     if stored is None:
-        return _own_footer(own, row), "no footer is stored for it"
+        return _own_footer(own, row), "the old registry has no footer for it"
     try:
         footer = _decode(stored, row)
     except FooterRowsError:
@@ -117,18 +117,18 @@ def _agree(own: bytes, stored: LegacyFooter | None, row: LegacyPartition) -> tup
         return _own_footer(own, row), f"the stored footer does not parse ({exc})"
     if footer.tail == own or footer.tail == upgrade_v1(own, registry_rows=row.num_rows).tail:
         return footer, None
-    return _own_footer(own, row), "the stored footer is not that of the file"
+    return _own_footer(own, row), "the stored footer differs from the file's"
 
 
 def _decode(stored: LegacyFooter, row: LegacyPartition) -> Footer:
-    """Version 1 comes up to version 2 here: true row counts, no pointers to page indexes that cannot be used."""
+    """Upgrades version 1 to version 2: true row counts, no pointers to unusable page indexes."""
     if stored.format_version < 2:  # noqa: PLR2004 - the format of raw tails
         return upgrade_v1(stored.stored, registry_rows=row.num_rows)
     return _footer(normalize(stored.stored), row)
 
 
 def _own_footer(own: bytes, row: LegacyPartition) -> Footer:
-    """As the file has it, upgraded where its file level does not tell the rows."""
+    """The file's footer, upgraded if it has no row count at file level."""
     if not count_rows(find_meta(own)).file_rows:
         return upgrade_v1(own, registry_rows=row.num_rows)
     return _footer(own, row)
@@ -148,7 +148,7 @@ def _find_problem(one: Located, answer: Inspection | LakebedError, *, has_event_
     if answer.problems:
         return "; ".join(map(str, answer.problems))
     if has_event_time and one.planned.row.min_event is None and answer.event_range is None:
-        return "neither the row nor the footer tells its event times: import the view set without an event time"
+        return "neither the row nor the footer has its event times: import the view set without an event time"
     return None
 
 
@@ -158,7 +158,7 @@ def _prepared(one: Located, answer: Inspection) -> Prepared:
         path=one.path,
         size_bytes=row.file_size,
         row_count=row.num_rows,
-        checksum=one.footer.checksum,  # hashing the whole lake would read it whole
+        checksum=one.footer.checksum,  # a hash of each file would read the whole lake
         checksum_kind=ChecksumKind.FOOTER,
         footer=one.footer,
         columns=answer.columns,
@@ -167,7 +167,7 @@ def _prepared(one: Located, answer: Inspection) -> Prepared:
 
 
 def _event_range(row: LegacyPartition, answer: Inspection) -> tuple[int, int] | None:
-    """What the row says, widened by what the footer says: pruning must never miss a row."""
+    """The range of the row, widened by that of the footer: pruning must never miss a row."""
     registered = (row.min_event, row.max_event) if row.min_event is not None and row.max_event is not None else None
     return join_event_ranges([registered, answer.event_range])
 

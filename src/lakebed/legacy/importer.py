@@ -1,4 +1,4 @@
-"""An older lake becomes tables of this one: dry run by default, in bounded transactions, killed anywhere and run again."""
+"""Importing the tables of an older lake: a dry run by default, in bounded transactions; after a crash, run it again."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _QUEUE_BATCH = 1000
-_TO_COME = "the import has not come to it: run `lakebed import-legacy` again"
+_TO_COME = "not yet imported: run `lakebed import-legacy` again"
 _NOT_CHOSEN = "view set {!a} was not imported: run `lakebed import-legacy` for it"
-_SAMPLES = 5  # files that are asked for a version's columns before it is given up
+_SAMPLES = 5  # files to try for the columns of a version
 
 
 def import_legacy(registry: Registry, storage: Storage, url: str, request: ImportRequest) -> LegacyImport:
-    """View sets become plain tables whose partitions keep their slices, instances, event ranges and source hashes.
+    """Import view sets as plain tables whose partitions keep their slices, instances, event ranges and source hashes.
 
-    Files lie where they are if the old root is in the warehouse, else they are linked or copied. What a run has taken in, no later
-    run takes in again, even when it was retired meanwhile.
+    Files stay in place if the old root is in the warehouse; otherwise they are linked or copied. A later run does not import a
+    partition again, even if it was retired meanwhile.
     """
     with open_legacy(url, timeout_s=registry.backend.timeout_s) as source:
         root = find_root(storage, request.root) if request.root is not None else storage.paths.root
@@ -84,7 +84,7 @@ def import_legacy(registry: Registry, storage: Storage, url: str, request: Impor
 
 @dataclass(slots=True)
 class _Counts:
-    """Of one view set, while it is imported."""
+    """The state of one view set during its import."""
 
     values: dict[str, int] = field(default_factory=dict)
 
@@ -95,7 +95,7 @@ class _Counts:
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """One version of one view set on its way in; no table: a dry run that would create it."""
+    """One version of one view set during its import; without a table in a dry run that would create it."""
 
     view_set: ViewSetPlan
     plan: VersionPlan
@@ -128,7 +128,7 @@ class _Importing:
             if view_set in tables:
                 yield self._plan(view_set, tables[view_set])
             else:
-                message = "its name would become that of another view set's table: give it one with names"
+                message = "its table would have the name of another view set's table: choose one with names"
                 self.findings.append(_finding(BAD_NAME, view_set, message))
 
     def _plan(self, view_set: str, table: TableName) -> ViewSetPlan:
@@ -139,7 +139,7 @@ class _Importing:
         return plan
 
     def _serving_hash(self, view_set: str, name: TableName) -> str | None:
-        """What an earlier run has chosen stays chosen."""
+        """The choice of an earlier run is kept."""
         table = find_table(self.registry, name)
         if table is None:
             return None
@@ -165,7 +165,7 @@ class _Importing:
         schema = self._find_schema(plan)
         if schema is None:
             for version in plan.versions:
-                self._report_all(version, NO_SCHEMA, "no file of the view set tells its columns: write one slice of it in the old lake")
+                self._report_all(version, NO_SCHEMA, "no file of the view set records its columns: write one slice of it in the old lake")
             return
         event_time = self._event_time(plan, schema)
         table = self._require_table(plan, schema, event_time)
@@ -190,7 +190,7 @@ class _Importing:
         return self.discover(plan, serving) if serving is not None else None
 
     def discover(self, plan: ViewSetPlan, version: VersionPlan) -> Schema | None:
-        """The columns of the newest files that tell them."""
+        """The columns of the newest files that record them."""
         with_files = [p for p in reversed(version.partitions) if p.row.file_path is not None][:_SAMPLES]
         discovery = Discovery()
         for located in self.locate(plan, with_files, []):
@@ -210,7 +210,7 @@ class _Importing:
         return name
 
     def _require_table(self, plan: ViewSetPlan, schema: Schema, event_time: str | None) -> LakeTable | None:
-        """None in a dry run that would create it."""
+        """None in a dry run that would create the table."""
         table = find_table(self.registry, plan.table)
         if table is not None or self.request.dry_run:
             return table
@@ -239,7 +239,7 @@ class _Importing:
             self.registry.transact(lambda tx: close_side_version(tx, name), tables=[name])
 
     def _schema_of(self, version: _Version, history: list[Schema]) -> Schema:
-        """A version without any file borrows the serving columns: its partitions are empty."""
+        """A version without files gets the serving columns: its partitions are empty."""
         if version.plan.serves:
             return history[0] if version.table is None else version.table.schema
         found = self.discover(version.view_set, version.plan)
@@ -272,14 +272,14 @@ class _Importing:
     # -- files that stay out ------------------------------------------------------------------
 
     def record_files(self, plans: Sequence[ViewSetPlan]) -> None:
-        """Before the first is imported: until a file is registered, or a person gives it up, no clean-up takes it for an orphan."""
+        """Record files before the first is imported: until a file is registered or a person releases it, no clean-up treats it as an orphan."""
         wanted = {plan.view_set for plan in plans}
         for batch in _batches(self.source.list_files(), _QUEUE_BATCH) if self.in_place else ():
             reasons = {path: _TO_COME if view_set in wanted else _NOT_CHOSEN.format(view_set) for path, view_set in batch}
             self._record(reasons)
 
     def explain_left_out(self, *, finish: Callable[[Transaction], object]) -> None:
-        """What was found of each file that is still out; `finish` belongs to the last transaction."""
+        """Record the findings for each file that was not imported; `finish` belongs to the last transaction."""
         out = [f for f in self.findings if f.file_path is not None and not f.kept] if self.in_place else []
         self._record({str(f.file_path): f"{f.kind}: {f.message}" for f in out}, finish=finish)
 
@@ -291,13 +291,13 @@ class _Importing:
                 files[path] = LeftOut(size_bytes=self.place.stat(path).size_bytes, reason=reason)
         record_left_out(self.registry, files, source=APP_ID, finish=finish)
 
-    # -- files on their way out ---------------------------------------------------------------
+    # -- files queued for deletion ------------------------------------------------------------
 
     def take_temporary_files(self, plans: Sequence[ViewSetPlan]) -> None:
-        """Queued here with the expiry they had; of files queued twice the later one. What is elsewhere stays the old lake's to delete."""
+        """Queue files with the expiry they had, the later one if queued twice. Files outside the warehouse are left for the old lake to delete."""
         waiting = self.source.list_temporary_files()
         if waiting and not self.in_place:
-            message = f"{len(waiting)} temporary files lie outside the warehouse: the old lake must delete them"
+            message = f"{len(waiting)} temporary files are outside the warehouse: the old lake must delete them"
             self.findings.append(_finding(QUEUED, "", message, kept=True))
             return
         live = {p.row.file_path for plan in plans for version in plan.versions for p in version.partitions}
@@ -324,10 +324,10 @@ class _Importing:
             chosen = dict(batch)
             self.registry.transact(lambda tx, chosen=chosen: queue_legacy_files(tx, chosen), tables=[])  # type: ignore[misc]
 
-    # -- telling ------------------------------------------------------------------------------
+    # -- the summary --------------------------------------------------------------------------
 
     def total(self) -> dict[str, Any]:
-        """As `runs` keeps it."""
+        """The result as stored in `runs`."""
         return {"view_sets": len(self.done), "findings": len(self.findings)}
 
     def summarize(self, run_id: int | None) -> LegacyImport:
@@ -354,7 +354,7 @@ def _count(counts: _Counts, prepared: Sequence[Prepared], *, serves: bool) -> No
 
 
 def _finding(kind: str, view_set: str, message: str, *, path: str | None = None, kept: bool = False) -> LegacyFinding:
-    """A finding that belongs to no single partition."""
+    """A finding that does not concern a single partition."""
     return LegacyFinding(
         kind=kind, view_set_name=view_set, view_instance_id="", insert_range="", schema_hash="", file_path=path, message=message, kept=kept
     )  # fmt: skip

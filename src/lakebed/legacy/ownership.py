@@ -1,4 +1,4 @@
-"""Whose files are in a place without a marker: compared with a registry before the place becomes its warehouse."""
+"""Compares the files of a place without a marker with a registry, before the place becomes the registry's warehouse."""
 
 from __future__ import annotations
 
@@ -20,12 +20,17 @@ _PAGE = 1000
 _LEAST_SHARE = 0.9  # some files may be lost: `check` names them, once the place can be opened
 _COUNT = "SELECT count(*) FROM table_files WHERE retired_seq IS NULL"
 _FILES = "SELECT id, file_path, file_size FROM table_files WHERE retired_seq IS NULL AND id > :after ORDER BY id LIMIT :size"
-_ABSENT = (FileMissingError, NotAFileError, PathRefusedError, StorageUnavailableError)  # without a marker, a missing file is the last
+_ABSENT = (
+    FileMissingError,
+    NotAFileError,
+    PathRefusedError,
+    StorageUnavailableError,
+)  # without a marker, the check ends at the first missing file
 
 
 @dataclass(slots=True)
 class _Comparison:
-    """Files that a registry names, looked for below one root."""
+    """Looks below one root for files that a registry names."""
 
     storage: Storage
     shown_url: str
@@ -34,7 +39,7 @@ class _Comparison:
     differing: list[str] = field(default_factory=list)
 
     def take(self, number: int, path: str, size: int) -> None:
-        """An even sample where there are many."""
+        """An even sample if there are many."""
         if number % max(1, self.total // MAX_COMPARED) == 0:
             self.compared += 1
             if not self._is_there(path, size):
@@ -43,13 +48,13 @@ class _Comparison:
     def require_enough(self) -> int:
         if not self.compared:
             message = (
-                f"{self.shown_url} names no file, so nothing shows that {self.storage.paths.root} is its warehouse: name an empty place"
+                f"{self.shown_url} names no file, so whether {self.storage.paths.root} is its warehouse is unknown: give an empty place"
             )
             raise RegistryRefusedError(message)
         if self.compared - len(self.differing) < self.compared * _LEAST_SHARE:
             raise RegistryRefusedError(
                 f"{self.storage.paths.root} does not hold the files of {self.shown_url}: {len(self.differing)} of {self.compared} compared are "
-                f"missing there or have another size, such as {self.differing[0]}; nothing was changed: name the place where the files are"
+                f"missing there or have another size, such as {self.differing[0]}; nothing was changed: give the place where the files are"
             )
         return self.compared
 
@@ -65,14 +70,14 @@ def require_own_files(registry: Registry, storage: Storage) -> int:
     comparison = _Comparison(storage, registry.backend.shown_url, int(registry.query(_COUNT)[0][0]))
     for number, (path, size) in enumerate(_list_live(registry)):
         if not storage.paths.is_canonical(path):
-            message = f"{registry.backend.shown_url} names {path}, which is outside {storage.paths.root}; nothing was changed: name the directory that holds all files of the registry"
+            message = f"{registry.backend.shown_url} names {path}, which is outside {storage.paths.root}; nothing was changed: give the directory that holds all files of the registry"
             raise RegistryRefusedError(message)
         comparison.take(number, path, size)
     return comparison.require_enough()
 
 
 def require_legacy_files(url: str, storage: Storage, *, timeout_s: float = 30.0) -> int:
-    """The same for files that an older lake's registry names below its root."""
+    """The same check for files that an older lake's registry names below its root."""
     with open_legacy(url, timeout_s=timeout_s) as source:
         files, shown = source.list_sizes(), source.shown_url
     comparison = _Comparison(storage, shown, len(files))

@@ -1,4 +1,4 @@
-"""What becomes of each row of an older registry. Pure: no file and no database is touched here."""
+"""Plans the import of each row of an older registry. Pure: no file and no database is touched here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KEY_BYTES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegacyFinding:
-    """One row that is not what it should be. `kept`: it is in the lake all the same, as the message says."""
+    """One row with a problem. `kept`: it was imported nevertheless, as the message says."""
 
     kind: str
     view_set_name: str
@@ -43,7 +43,7 @@ class LegacyFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedPartition:
-    """A row that can be imported; `key` names it for ever."""
+    """A row that can be imported; `key` identifies it in every run."""
 
     row: LegacyPartition
     insert_range: TimeRange
@@ -81,7 +81,7 @@ class _Sorting:
 
 
 def plan_view_set(view_set: str, rows: Sequence[LegacyPartition], *, table: TableName, serving_hash: str | None = None) -> ViewSetPlan:
-    """Every row is either in a version or in a finding; only exact doubles of a kept file are in a finding alone."""
+    """Every row is in a version or in a finding; only exact duplicates of a kept file are in a finding alone."""
     sorting = _Sorting()
     for row in rows:
         _sort_row(row, sorting)
@@ -92,7 +92,7 @@ def plan_view_set(view_set: str, rows: Sequence[LegacyPartition], *, table: Tabl
 
 
 def name_tables(view_sets: Sequence[str], *, database: str, names: Mapping[str, str]) -> dict[str, TableName]:
-    """A table for every view set: as the caller says, else its own name with `_` for what no name may hold."""
+    """A table for every view set: named by the caller, or else the view set's name with `_` for characters that are not allowed."""
     found = {v: TableName.parse(names[v]) if v in names else TableName(database, _clean(v)) for v in view_sets}
     by_table = Counter(str(table).lower() for table in found.values())
     return {view_set: table for view_set, table in found.items() if by_table[str(table).lower()] == 1}
@@ -119,7 +119,7 @@ def key_of(row: LegacyPartition) -> int:
 
 def _sort_row(row: LegacyPartition, sorting: _Sorting) -> None:
     if row.has_min_event != row.has_max_event:
-        message = "only one event bound is set, so nobody can say which rows it holds: repair or rebuild it in the old lake"
+        message = "only one event bound is set, so its event range is unknown: repair or rebuild it in the old lake"
         sorting.findings.append(find(EVENT_BOUND, row, message))
     elif (problem := _find_problem(row)) is not None:
         sorting.findings.append(find(BAD_ROW, row, f"{problem}: repair or rebuild it in the old lake"))
@@ -144,21 +144,21 @@ def _find_problem(row: LegacyPartition) -> str | None:
 
 def _find_emptiness_problem(row: LegacyPartition) -> str | None:
     if row.num_rows < 0:
-        return "it does not say how many rows it has"
+        return "its row count is not set"
     if row.num_rows == 0:
         return None if row.file_path is None and not row.has_min_event else "it has no rows, but a file or an event range"
     return "it has rows, but no file" if row.file_path is None or row.file_size <= 0 else None
 
 
 def _drop_doubles(sorting: _Sorting) -> list[PlannedPartition]:
-    """A file has one place, a slice without rows one proof: the newest row keeps it."""
+    """A file, or a slice without rows, may have one row only: the newest is kept."""
     newest: dict[tuple[object, ...], PlannedPartition] = {}
     for planned in sorted(sorting.good, key=_age):
         row = planned.row
         identity = (row.file_path,) if row.file_path is not None else (row.instance, row.begin, row.end, row.schema_hash)
         if identity in newest:
             newer = newest[identity].row
-            message = f"it is told twice, also for {_show(newer)} of schema {newer.schema_hash}, whose row is newer and was taken"
+            message = f"it occurs twice, also for {_show(newer)} of schema {newer.schema_hash}, whose row is newer and was used"
             sorting.findings.append(find(DUPLICATE, row, message))
         else:
             newest[identity] = planned
@@ -177,7 +177,7 @@ def _newest_hash(partitions: Iterable[PlannedPartition]) -> str:
 
 
 def _layer(partitions: Iterable[PlannedPartition], serving: str, findings: list[LegacyFinding]) -> Iterator[VersionPlan]:
-    """Of slices that overlap under one schema the newest is seen; the others are kept out of sight, in layers of their own."""
+    """Of slices that overlap under one schema, the newest is visible; the others are kept invisible, in separate layers."""
     layers: defaultdict[tuple[str, int], list[PlannedPartition]] = defaultdict(list)
     taken: defaultdict[tuple[str, str], list[_Intervals]] = defaultdict(list)
     for planned in sorted(partitions, key=_age):
@@ -185,9 +185,7 @@ def _layer(partitions: Iterable[PlannedPartition], serving: str, findings: list[
         layer = _place(taken[row.instance, row.schema_hash], planned.insert_range)
         layers[row.schema_hash, layer].append(planned)
         if layer:
-            message = (
-                "it overlaps a newer slice of the same schema, so its rows could be read twice: kept as incompatible, for you to judge"
-            )
+            message = "it overlaps a newer slice of the same schema, so its rows could be read twice: kept as incompatible; review it"
             findings.append(find(OVERLAP, row, message, kept=True))
     for schema_hash, layer in sorted(layers, key=lambda key: (key[1], key[0] != serving, key[0])):
         ordered = sorted(layers[schema_hash, layer], key=lambda p: (p.insert_range, p.row.instance))

@@ -1,4 +1,4 @@
-"""Partitions of an older lake made live, a batch per transaction: all of it or nothing."""
+"""Publishes partitions of an older lake, one batch per transaction, as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def publish_batch(
     registry: Registry, storage: Storage, table: LakeTable, schema_hash: str, prepared: Sequence[Prepared], *, link: bool
 ) -> None:
-    """Files outside the warehouse come in under one intent, whose directory goes again if the transaction does not come about."""
+    """Files outside the warehouse are brought in under one intent, whose directory is deleted if the transaction fails."""
     if not any(_is_outside(storage, one) for one in prepared):
         wait_for_room(registry, table.table_id)
         _publish(registry, table, schema_hash, prepared, None)
@@ -67,7 +67,7 @@ def _publish(registry: Registry, table: LakeTable, schema_hash: str, prepared: S
             register_statements(tx, locked, writing.operation, result=done[0].to_json())
         return done[0]
 
-    # all of them or none: the fate of one is everyone's
+    # all of them or none: one failure fails the batch
     known = operations[-1] if writing is None else writing.operation
     return registry.transact(body, tables=[table.name], op_id=known.op_id)
 

@@ -1,4 +1,4 @@
-"""What importing an older lake did, or would do."""
+"""What importing an older lake did, or in a dry run would do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedViewSet:
-    """Counts of one view set. `incompatible` partitions are kept but not read; `known` came in by an earlier run."""
+    """Counts of one view set. `incompatible` partitions are kept but not read; `known` were imported by an earlier run."""
 
     view_set_name: str
     table: str
@@ -34,7 +34,7 @@ class ImportedViewSet:
 @single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegacyImport:
-    """`findings` hold every row that is not what it should be, taken over or not; nothing was dropped without a line there."""
+    """`findings` hold every row with a problem, imported or not; every row that was left out has a finding."""
 
     source: str
     version: int
@@ -52,7 +52,7 @@ class LegacyImport:
 
 
 class ImportOptions(TypedDict, total=False):
-    """What a caller may choose; see `ImportRequest`."""
+    """The options of an import; see `ImportRequest`."""
 
     root: str | None
     database: str
@@ -71,9 +71,9 @@ class ImportOptions(TypedDict, total=False):
 class ImportRequest:
     """How an older lake is imported.
 
-    `root` is where its paths begin; without it, the warehouse. `names` maps view sets to tables, `event_times` to the column that holds
-    the event time, `serving` to the schema hash that readers shall see (by default the one written last). `copy` links nothing.
-    `batch_partitions` come in per transaction.
+    `root` is the directory to which its paths are relative, by default the warehouse. `names` maps view sets to tables, `event_times` to
+    the column that holds the event time, `serving` to the schema hash that readers see (by default the one written last). `copy` copies
+    files instead of linking them. `batch_partitions` partitions are imported per transaction.
     """
 
     root: str | None = None

@@ -1,4 +1,4 @@
-"""Schemas of an older lake's versions, found in footers: one id space per table, because ids are for life."""
+"""Schemas of an older lake's versions, read from footers: one id space per table, because ids are never reused."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def fit_ids(found: Schema, history: Sequence[Schema]) -> Schema:
-    """`found` with the ids that the table has for the same columns, and fresh ones for all others.
+    """`found` with the table's ids for the same columns, and new ids for all others.
 
-    Two versions may hold a column of one name with different types; then it is two columns, with two ids.
+    If two versions have a column of one name with different types, these are two columns with two ids.
     """
     fresh = count(1 + max((f.field_id for schema in history for f in walk(schema.fields)), default=0))
     known = [f for schema in history for f in schema.fields]

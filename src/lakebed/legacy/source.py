@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 OLDEST, NEWEST = 2, 5
-_OWN_FOOTERS = 4  # from here on footers lie in a table of their own
-_FORMATS = 5  # from here on rows tell their format
+_OWN_FOOTERS = 4  # from here on footers are in a separate table
+_FORMATS = 5  # from here on rows record their format
 _TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema = ANY(current_schemas(false))"
 _NEEDED = frozenset({"lakehouse_partitions", "lakehouse_migration", "temporary_files"})
 _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 
 def _micros(column: str) -> str:
-    """Exact UTC microseconds; an infinite time is as good as none."""
+    """Exact UTC microseconds; an infinite time is treated as NULL."""
     return f"CASE WHEN isfinite({column}) THEN round(extract(epoch FROM {column})::numeric * 1000000)::bigint END"
 
 
@@ -44,7 +44,7 @@ WHERE file_path IS NOT NULL AND isfinite(expiration) GROUP BY file_path ORDER BY
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegacyPartition:
-    """One row as it stands there, times in microseconds; what the row does not tell is None."""
+    """One row unchanged, times in microseconds; what the row does not record is None."""
 
     view_set: str
     instance: str
@@ -71,7 +71,7 @@ class LegacyFooter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegacyTemporary:
-    """`times`: how often it was queued; the latest expiry is the one that counts."""
+    """`times` is how often it was queued; the latest expiry applies."""
 
     file_path: str
     file_size: int
@@ -97,11 +97,11 @@ class LegacySource:
         return [_partition(row) for row in self._query(_PARTITIONS.format(format=format_column), (view_set,))]
 
     def list_files(self) -> list[tuple[str, str]]:
-        """Every path that some row names, with its view set; empty for a row that names none."""
+        """Every path that a row names, with its view set; empty for a row without one."""
         return [(path, view_set or "") for path, view_set in self._query(_FILES)]
 
     def list_sizes(self) -> list[tuple[str, int]]:
-        """Every path that some row names, with the size that it tells."""
+        """Every path that a row names, with the size in the row."""
         return [(path, size) for path, size in self._query(_SIZES)]
 
     def load_footers(self, view_set: str, paths: Sequence[str]) -> dict[str, LegacyFooter]:
@@ -130,9 +130,9 @@ class LegacySource:
 
 @contextmanager
 def open_legacy(url: str, *, timeout_s: float = 30.0) -> Iterator[LegacySource]:
-    """Refuses what is no registry of a known version, before anything is read."""
+    """Refuses anything but a registry of a known version, before anything is read."""
     if not url.startswith(("postgresql://", "postgres://")):
-        message = "the old registry is named as postgresql://user@host/database"
+        message = "expected the URL of the old registry as postgresql://user@host/database"
         raise InvalidValueError(message)
     require_safe_transport(url)
     shown = hide_password(url)
@@ -140,7 +140,7 @@ def open_legacy(url: str, *, timeout_s: float = 30.0) -> Iterator[LegacySource]:
         raw = psycopg.connect(url, connect_timeout=max(1, int(timeout_s)))
     except psycopg.Error as exc:
         message = f"the old registry {shown} does not answer: {first_line(exc)}"
-        raise RegistryUnavailableError(message) from None  # the driver's text may hold the password
+        raise RegistryUnavailableError(message) from None  # the driver's message may contain the password
     try:
         raw.execute(_SNAPSHOT)
         yield LegacySource(raw, shown, _require_version(raw, shown))
@@ -153,17 +153,17 @@ def _require_version(raw: psycopg.Connection[tuple[Any, ...]], shown: str) -> in
     try:
         tables = {row[0] for row in raw.execute(_TABLES).fetchall()}
         if missing := sorted(_NEEDED - tables):
-            message = f"{shown} is no registry of an older lake: it has no table {missing[0]}; nothing was changed"
+            message = f"{shown} is not a registry of an older lake: it has no table {missing[0]}; nothing was changed"
             raise RegistryRefusedError(message)
         versions = [row[0] for row in raw.execute("SELECT version FROM lakehouse_migration").fetchall()]
     except psycopg.Error as exc:
         translate(exc, shown)
     if len(versions) != 1 or not OLDEST <= versions[0] <= NEWEST:
         found = versions[0] if len(versions) == 1 else f"{len(versions)} rows"
-        message = f"{shown} has the schema version {found}, known are {OLDEST} to {NEWEST}: migrate it with its own program first"
+        message = f"{shown} has schema version {found}, expected {OLDEST} to {NEWEST}: migrate it with its own program first"
         raise RegistryRefusedError(message)
     if versions[0] >= _OWN_FOOTERS and "partition_metadata" not in tables:
-        message = f"{shown} says it is of version {versions[0]} but has no table partition_metadata: finish its migration first"
+        message = f"{shown} has version {versions[0]} but no table partition_metadata: finish its migration first"
         raise RegistryRefusedError(message)
     return int(versions[0])
 
