@@ -172,7 +172,7 @@ def test_after_three_conflicts_in_a_row_the_table_is_left_to_its_writers(lake: L
     assert (done.conflicts, done.stopped, done.runs, engine.done) == (3, True, (), 3)
     (run,) = list_runs(lake.registry)
     assert (run.state, run.result["conflicts"]) == ("failed", 3)
-    assert "3 conflicts in a row" in run.result["error"]
+    assert "3 consecutive conflicts" in run.result["error"]
     assert lake.check().clean
 
 

@@ -1,4 +1,4 @@
-"""Few files of a good size out of many small ones."""
+"""Merging small files into larger ones."""
 
 from lakebed.compaction.compact import CompactionResult, Control, compact
 from lakebed.compaction.damage import DamagedFile

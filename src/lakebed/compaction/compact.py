@@ -1,4 +1,4 @@
-"""Compaction of a table: plan, rewrite run by run, yield to writers, write down what was done."""
+"""Compaction of a table: plans, rewrites run by run, yields to writers and records the result."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_CONFLICTS = 3  # in a row on one table: its writers are busy
+MAX_CONFLICTS = 3  # consecutive conflicts on one table: its writers are busy
 _SHOWN_FILES = 100
-# How a file that cannot be read shows: by its own error, by rows that are missing afterwards, or by a Spark job that fails
+# Signs of an unreadable file: its own error, rows missing afterwards, or a failed Spark job
 _PERHAPS_DAMAGED = (CorruptionError, FileMissingError, SparkRefusedError, SparkUnavailableError)
 
 
 @single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
-    """What was done; `plan` says why. `conflicts` are runs that lost to a writer, `stopped` that it gave up because of them.
+    """What was done; `plan` says why. `conflicts` counts runs that lost to a writer; `stopped`: it gave up because of them.
 
-    `damaged` are files that cannot be read: they stay as they are, the others were compacted without them.
+    `damaged` are files that cannot be read: they were left unchanged, the others were compacted without them.
     """
 
     table: str
@@ -89,7 +89,7 @@ class CompactionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """How a compaction is watched and stopped. `cancelled` is asked often, from several threads."""
+    """How a compaction reports progress and is cancelled. `cancelled` is called often, from several threads."""
 
     actor: str = ""
     cancelled: Callable[[], bool] = never
@@ -108,9 +108,9 @@ def compact(
 ) -> CompactionResult:
     """Rewrite the small files of a table into few of about the target size, each run of partitions in one swap.
 
-    A run that meets a writer is planned anew, at most three times in a row; then the table is left to its writers.
-    A file that cannot be read is named in the result and left as it is; the others are compacted without it.
-    A second call finds nothing to do. Cancelled, it leaves what was swapped before and no trace of the rest.
+    A run that conflicts with a writer is planned again, at most three times in a row; then the compaction gives up.
+    A file that cannot be read is named in the result and left unchanged; the others are compacted without it.
+    A second call finds nothing to do. A cancelled call keeps the swaps already made and leaves no trace of the rest.
     """
     began, chosen = time.monotonic(), engines or Engines(local=LocalEngine(storage=storage))
     asked = replace(options or CompactionOptions(), has_spark=chosen.spark is not None)
@@ -123,7 +123,7 @@ def compact(
 
 
 class _Compaction:
-    """One call: its plan, what it has done so far, and its row in the history."""
+    """One call: its plan, its progress, and its row in the history."""
 
     def __init__(self, registry: Registry, storage: Storage, asked: CompactionOptions, engines: Engines, control: Control) -> None:
         self._registry, self._storage, self._asked, self._engines, self._control = registry, storage, asked, engines, control
@@ -142,7 +142,7 @@ class _Compaction:
             plan = self._work_off(plan)
             stopped = self._in_a_row >= MAX_CONFLICTS
             cancelled = not self._run.is_closed and self._control.cancelled()
-            error = f"{self._in_a_row} conflicts in a row: the table's writers were faster" if stopped else ""
+            error = f"{self._in_a_row} consecutive conflicts with writers of the table" if stopped else ""
             if not self._run.is_closed:
                 with self._registry.write() as tx:
                     self._close_history(tx, "cancelled" if cancelled else "failed" if stopped and not self._done else "done", error=error)
@@ -158,9 +158,9 @@ class _Compaction:
         )
 
     def _work_off(self, plan: CompactionPlan) -> CompactionPlan:
-        """Until a pass over the table meets no writer and no damaged file any more, or too many writers.
+        """Repeat until a pass over the table meets neither a writer nor a damaged file, or too many writers.
 
-        Returns the plan, with what had to be left because of damage.
+        Returns the plan, including files that were left out because of damage.
         """
         first = plan
         for _ in range(MAX_CONFLICTS):
@@ -176,7 +176,7 @@ class _Compaction:
         return first if plan is first else _add_damaged(first, plan)
 
     def _try(self, run: RunPlan, *, is_last: bool) -> None:
-        """After the last one there is nothing left to do: the history is closed with it."""
+        """The transaction of the last run also closes the history."""
         try:
             swapped = swap(
                 self._registry, self._storage, run, self._engines.choose(run), cancelled=self._control.cancelled,
@@ -197,12 +197,12 @@ class _Compaction:
         self._conflicts += 1
         self._in_a_row += 1
         extra = {"action": COMPACT, "table": str(run.table.name), "slice": str(run.wanted), "reason": reason}
-        logger.info("a compaction lost to a writer; nothing was changed", extra=extra)
+        logger.info("a compaction conflicted with a writer; nothing was changed", extra=extra)
 
     def _find_damaged(self, run: RunPlan, failure: Exception) -> bool:
-        """Whether files of the run explain why it failed; those that are still in the table are left out from now on.
+        """Whether files of the run explain its failure; those still in the table are left out from now on.
 
-        Others were retired meanwhile, and may be deleted: a writer was first.
+        The others were retired meanwhile by a writer, and may be deleted.
         """
         visible = list_visible(self._registry, [file.file_id for file in run.rewriting])
         if len(visible) < len(run.rewriting):
@@ -212,11 +212,11 @@ class _Compaction:
         self._damaged += found
         for file in found:
             extra = {"action": COMPACT, "table": str(run.table.name), "path": file.path, "code": file.code, "reason": file.reason}
-            logger.warning("a file cannot be compacted; the others are, without it", extra=extra)
+            logger.warning("a file cannot be compacted; the others are compacted without it", extra=extra)
         return bool(found)
 
     def _left(self) -> CompactionOptions:
-        """The same, less what they allowed and is done, and without the files that are damaged."""
+        """The options, with limits reduced by the work done and without the damaged files."""
         files, size = sum(run.files_read for run in self._done), sum(run.bytes_read for run in self._done)
         asked = self._asked
         return replace(
@@ -241,7 +241,7 @@ class _Compaction:
         self._close_history(tx, "done", last=swapped)
 
     def _close_history(self, tx: Transaction, state: str, *, error: str = "", last: SwappedRun | None = None) -> None:
-        with suppress(RunNotFoundError):  # another process took it for dead
+        with suppress(RunNotFoundError):  # another process considered this one dead
             self._run.finish(tx, state=state, result=self._total(last) | ({"error": error} if error else {}))
 
     def _total(self, last: SwappedRun | None = None) -> dict[str, Any]:

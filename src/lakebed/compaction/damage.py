@@ -1,4 +1,4 @@
-"""Which files of a run keep it from being rewritten: gone, changed, or with pages that cannot be decoded."""
+"""Finds the files of a run that cannot be rewritten: missing, changed, or with pages that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedFile:
-    """A file that compaction leaves where it is, and why; `row_group` and `column` are known where pages are at fault."""
+    """A file that compaction leaves unchanged, and why; `row_group` and `column` are set if pages are damaged."""
 
     file_id: int
     path: str
@@ -33,9 +33,9 @@ class DamagedFile:
 
 
 def find_damaged(storage: Storage, run: RunPlan) -> tuple[DamagedFile, ...]:
-    """Decode every Parquet file that the run rewrites, in the worker that may die of it, and say which cannot be read.
+    """Decode every Parquet file that the run rewrites, in the isolated worker, and return those that cannot be read.
 
-    All of them, so that the next try has to leave out no other. Raises UnavailableError when the storage does not answer.
+    All are checked, so that the next attempt fails on no other file. Raises UnavailableError if the storage does not answer.
     """
     with Inspector(run.table.schema, spec=StatisticsSpec(first=0, require_ids=False), verify=Verify.PAGES) as inspector:
         return tuple(_find_all(storage, inspector, run))
@@ -55,7 +55,7 @@ def _examine(storage: Storage, inspector: Inspector, file: LiveFile) -> LakebedE
     try:
         found = storage.stat(file.path).size_bytes
         if found != file.size_bytes:
-            return FileChangedError(file.path, reason=f"it has {found} bytes, not the {file.size_bytes} it was registered with")
+            return FileChangedError(file.path, reason=f"it has {found} bytes, but was registered with {file.size_bytes}")
         tail = read_tail(read, found, path=file.path)
     except UnreadableFileError as exc:
         return FileChangedError(file.path, reason=exc.reason)
@@ -65,7 +65,7 @@ def _examine(storage: Storage, inspector: Inspector, file: LiveFile) -> LakebedE
     if isinstance(answer, UnreadableFileError):
         reason = answer.reason.removeprefix("it cannot be decoded: ")
         return FileDamagedError(file.path, reason=reason, row_group=answer.row_group, column=answer.column)
-    # what takes more than the worker may have is not known to be damaged
+    # a file that exceeds the worker's memory is not known to be damaged
     return answer if isinstance(answer, UnavailableError | FileChangedError | FileMissingError) else None
 
 

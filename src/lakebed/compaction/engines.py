@@ -1,4 +1,4 @@
-"""The one seam behind which files are rewritten: in this process, or by an engine that is handed in."""
+"""The interface for rewriting files: in this process, or by an engine that the caller passes in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteRequest:
-    """A run to rewrite, and the operation whose directory the new files go to."""
+    """A run to rewrite, and the operation whose directory receives the new files."""
 
     run: RunPlan
     operation: Operation
@@ -31,7 +31,7 @@ class RewriteRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewriting:
-    """New files, durable and captured. The sums over all rows, where the engine read them itself: `after` from the new files."""
+    """New files, durable and captured; and the sums over all rows if the engine read them, `after` from the new files."""
 
     files: tuple[CapturedFile, ...]
     before: RowSum | None = None
@@ -39,18 +39,18 @@ class Rewriting:
 
 
 class Engine(Protocol):
-    """Makes of the files of a run fewer ones with the same rows, each of one partition path."""
+    """Rewrites the files of a run into fewer ones with the same rows, each of one partition path."""
 
     @property
     def name(self) -> str: ...
 
     def rewrite(self, request: RewriteRequest, *, cancelled: Callable[[], bool]) -> Rewriting | None:
-        """None when it was cancelled. The directory is the operation's own: whatever is left there is swept."""
+        """None if it was cancelled. Leftovers in the operation's directory are swept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalEngine:
-    """Columnar, in this process, in bounded memory: no JVM, no job to schedule."""
+    """Rewrites columnar data in this process, in bounded memory, without a JVM."""
 
     storage: Storage
     name: str = "local"
@@ -84,7 +84,7 @@ class LocalEngine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engines:
-    """The engine in this process, and one for what is too much for it or beyond it, where there is one."""
+    """The engine in this process, and optionally Spark for files that are too large or unsuitable for it."""
 
     local: Engine
     spark: Engine | None = None

@@ -1,4 +1,4 @@
-"""From one snapshot of the registry to what is to be rewritten: runs of adjacent partitions, and in them groups of small files."""
+"""Plans a compaction from one snapshot of the registry: runs of adjacent partitions, and in them groups of small files."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from lakebed.registry.tables.view_sets import LiveFile
     from lakebed.registry.transaction import Reader
 
-LOCAL_BYTES = 2 << 30  # of input: what one swap rewrites in this process
+LOCAL_BYTES = 2 << 30  # input that one swap rewrites in this process
 Files = dict[int, list["LiveFile"]]  # per partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """Partitions that become one: `rewriting` are its small files, `keeping` those that only change their partition."""
+    """Partitions that are merged into one: `rewriting` are its small files, `keeping` the files that only change their partition."""
 
     table: LakeTable
     wanted: Slice
@@ -73,7 +73,7 @@ class RunPlan:
 
     @property
     def by_path(self) -> dict[str, list[LiveFile]]:
-        """What is rewritten, per partition path."""
+        """The files to rewrite, per partition path."""
         found: dict[str, list[LiveFile]] = defaultdict(list)
         for file in self.rewriting:
             found[file.partition_path].append(file)
@@ -81,13 +81,13 @@ class RunPlan:
 
     @property
     def needs_spark(self) -> bool:
-        """Whether no engine but Spark can do it."""
+        """Whether only Spark can rewrite it."""
         return self.combines or any(file.file_type != "parquet" for file in self.rewriting) or not can_sort(self.table)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan:
-    """What a compaction would do, and for every group of files why, or why not."""
+    """What a compaction would do, with the reason for every group of files."""
 
     table: str
     target_bytes: int
@@ -108,7 +108,7 @@ class CompactionPlan:
 
 
 class CompactOptions(TypedDict, total=False):
-    """What `lake.compact` understands."""
+    """The options of `lake.compact`."""
 
     target_bytes: int
     partition: str | None
@@ -120,10 +120,10 @@ class CompactOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOptions:
-    """What is asked of a compaction. `partition` is a partition path, `hot_s` how long a slice is left alone after a write.
+    """The options of a compaction. `partition` is a partition path, `hot_s` how long a slice is left unchanged after a write.
 
-    `balanced`: a file is rewritten only when as much comes to it, for whoever compacts again and again while files arrive.
-    `leaving` are ids of files that are known to be damaged: they stay as they are.
+    `balanced`: a file is rewritten only together with at least as many bytes of others, which suits repeated compaction while files arrive.
+    `leaving` are ids of files known to be damaged: they are left unchanged.
     """
 
     target_bytes: int = TARGET_BYTES
@@ -162,7 +162,7 @@ def plan_compaction(registry: Registry, name: str | TableName, options: Compacti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundRuns:
-    """Every run of adjacent partitions of a table with its instance, the live files in them, and the versions that wrote them."""
+    """Every run of adjacent partitions of a table with its instance, their live files and the versions that wrote them."""
 
     table: LakeTable
     versions: Mapping[str, LakeTable]
@@ -175,7 +175,7 @@ class FoundRuns:
     def make_run(
         self, instance: str, partitions: tuple[PartitionSummary, ...], chosen: Sequence[LiveFile], *, target_bytes: int
     ) -> RunPlan:
-        """A run that rewrites `chosen`, or everything where partial results are combined."""
+        """A run that rewrites `chosen`, or all files if partial results are combined."""
         table, every = self.versions[partitions[0].schema_hash], self.files_of(partitions)
         combines = len(partitions) > 1 and has_combine(table)
         ids = {file.file_id for file in (every if combines else chosen)}
@@ -215,7 +215,7 @@ def has_combine(table: LakeTable) -> bool:
 
 
 def can_sort(table: LakeTable) -> bool:
-    """Whether the in-process engine knows the order of what the table is sorted by: nested values have none there."""
+    """Whether the in-process engine can order by the table's sort columns: it has no order for nested values."""
     kinds = {f.physical_name: f.type for f in table.schema.fields}
     return all(isinstance(kinds[name], Primitive) for name in table.sort_columns)
 
@@ -224,7 +224,7 @@ Planned = tuple[RunPlan | None, list[GroupRow]]
 
 
 class _Planner:
-    """Judges one run after the other; limits are used up in the order of time."""
+    """Plans one run after the other; limits are used up in the order of time."""
 
     def __init__(self, found: FoundRuns, asked: CompactionOptions, hot: set[int]) -> None:
         self._found, self._asked, self._hot = found, asked, hot
@@ -246,7 +246,7 @@ class _Planner:
         run = self._found.make_run(instance, _trim(partitions, chosen), chosen, target_bytes=self._asked.target_bytes)
         if run.needs_spark and not self._asked.has_spark:
             return None, self._rows(instance, partitions, leave(groups, Reason.NEEDS_SPARK))
-        if any(file.file_id in self._asked.leaving for file in run.rewriting):  # partial results are combined all or none
+        if any(file.file_id in self._asked.leaving for file in run.rewriting):  # partial results are combined together or not at all
             return None, self._rows(instance, partitions, leave(groups, Reason.DAMAGED))
         return run, self._rows(instance, partitions, groups)
 
@@ -258,7 +258,7 @@ class _Planner:
         return [*groups, *_left(Reason.NEEDS_SPARK, foreign), *_left(Reason.NOT_ASKED, others), *_left(Reason.DAMAGED, damaged)]
 
     def _cut(self, partitions: tuple[PartitionSummary, ...]) -> Iterator[tuple[PartitionSummary, ...]]:
-        """Without Spark a swap is bounded: what one conflict can cost must be."""
+        """Without Spark a swap is bounded, which bounds the work that one conflict wastes."""
         if self._asked.has_spark:
             yield partitions
             return
@@ -310,7 +310,7 @@ def _left(reason: Reason, files: Sequence[LiveFile]) -> list[Group[LiveFile]]:
 
 
 def _split(run: tuple[PartitionSummary, ...], hot: set[int]) -> Iterator[tuple[bool, tuple[PartitionSummary, ...]]]:
-    """Stretches of partitions that are all hot or all cold: a merge may not reach across a slice that stays."""
+    """Ranges of partitions that are all hot or all cold: a merge may not extend across a slice that stays."""
     start = 0
     for n in range(1, len(run) + 1):
         is_hot = run[start].partition_id in hot
@@ -320,7 +320,7 @@ def _split(run: tuple[PartitionSummary, ...], hot: set[int]) -> Iterator[tuple[b
 
 
 def _trim(partitions: tuple[PartitionSummary, ...], chosen: Sequence[LiveFile]) -> tuple[PartitionSummary, ...]:
-    """From the first to the last partition that loses a file: the others need not move."""
+    """From the first to the last partition that loses a file; the others stay."""
     touched = {file.partition_id for file in chosen}
     places = [n for n, partition in enumerate(partitions) if partition.partition_id in touched]
     return partitions[places[0] : places[-1] + 1]

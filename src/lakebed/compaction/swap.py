@@ -1,4 +1,4 @@
-"""One run carried out: rewrite, compare, swap. Either all of it becomes true or nothing is left of it."""
+"""Carries out one run: rewrite, compare, swap. It succeeds as a whole or leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from lakebed.registry.transaction import Transaction
     from lakebed.storage.protocol import Storage
 
-COMBINE = "combine"  # the kind of a merge that makes other rows, stored: never rename
+COMBINE = "combine"  # the kind of a merge that changes rows, stored: never rename
 
 
 class OnSwap(Protocol):
-    """What else becomes true with a swap."""
+    """An addition to the transaction of a swap."""
 
     def __call__(self, tx: Transaction, /, *, swapped: SwappedRun) -> object:
-        """In its transaction, before anything is published; it may raise."""
+        """Called in the transaction, before anything is published; it may raise."""
 
 
 def never() -> bool:
@@ -49,7 +49,7 @@ def never() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwappedRun:
-    """What became of one run. Rows differ only where partial results were combined; sizes are of what was rewritten."""
+    """The result of one run. Row counts differ only if partial results were combined; sizes are of the rewritten files."""
 
     instance: str
     insert_range: TimeRange
@@ -77,13 +77,16 @@ def swap(
     lease_us: int = DEFAULT_LEASE_US,
     on_swap: OnSwap | None = None,
 ) -> SwappedRun | None:
-    """Rewrite what is small, then swap. Raises a conflict, with nothing changed, when a partition or file of the run is gone.
+    """Rewrite the small files, then swap. Raises a conflict, with nothing changed, if a partition or file of the run is gone.
 
-    `on_swap` belongs to the transaction that swaps. None when it was cancelled, with nothing left. After an unknown outcome nothing is touched: recovery decides later.
+    `on_swap` is part of the transaction that swaps. Returns None if cancelled, with nothing left behind. After an unknown outcome
+    nothing is touched: recovery decides later.
     """
     began = time.monotonic()
     stored_kind = COMBINE if run.combines else kind
-    with staging(registry, storage, run.table, kind=stored_kind, lease_us=lease_us, held_back=False) as work:  # fewer files: it may go on
+    with staging(
+        registry, storage, run.table, kind=stored_kind, lease_us=lease_us, held_back=False
+    ) as work:  # fewer files: allowed under back pressure
         written: Sequence[CapturedFile] = ()
         if run.rewriting:
             done = engine.rewrite(RewriteRequest(run=run, operation=work.operation, directory=work.directory), cancelled=cancelled)
@@ -126,7 +129,7 @@ def _publish(
     *,
     on_swap: Callable[[Transaction], object] | None,
 ) -> Published:
-    """The partitions to retire are compared by partition and by file, under the table's lock: whoever changed one of them wins."""
+    """The partitions to retire are compared by partition and by file, under the table's lock: a writer that changed one of them wins."""
     known = [partition.source_data_hash for partition in run.partitions if partition.source_data_hash is not None]
     partition = partition_of(
         run.table,
@@ -154,7 +157,7 @@ def _publish(
 
 
 def _require_same_rows(storage: Storage, run: RunPlan, done: Rewriting) -> None:
-    """As many rows per partition path as are registered, and the same ones; combining makes others, on purpose."""
+    """The row count per partition path must match the registry, and the rows the input; only combining changes rows."""
     if run.combines:
         return
     expected = Counter({path: sum(f.row_count for f in files) for path, files in run.by_path.items()})
