@@ -96,7 +96,7 @@ def test_a_dead_watcher_is_replaced_and_nothing_is_lost(registry: Registry, tabl
         assert astha.drain(PATIENCE_S)
 
         assert astha.status().restarts == 1
-        assert astha.status().problem.startswith("the watcher died")
+        assert astha.status().problem.startswith("the watcher failed")
         assert read_incarnation(registry) == 2
     for component, recorder in components.items():
         assert handled(registry, recorder, after=mark) >= set(expected(registry, component, after=mark))
@@ -191,7 +191,7 @@ def test_five_incarnations_in_ten_minutes_are_too_many(registry: Registry) -> No
 
         status = astha.status()
         assert (status.active, status.incarnation, status.restarts) == (False, 5, 5)
-        assert status.problem.startswith("the watcher died")
+        assert status.problem.startswith("the watcher failed")
         await_that(partial(can_take_the_lease, registry))
         assert not astha.drain(0.01)
 

@@ -60,10 +60,10 @@ def test_the_four_questions_are_answered() -> None:
         assert [ask(endpoints, path)[0] for path in ("/health", "/ready", "/metrics", "/status?x=1")] == [200] * 4
         assert json.loads(ask(endpoints, "/status")[1]) == {"active": True}
         assert ask(endpoints, "/metrics")[2]["Content-Type"].startswith("text/plain; version=0.0.4")
-        patient.not_live = patient.not_ready = "the watcher died"
+        patient.not_live = patient.not_ready = "the watcher failed"
         for path in ("/health", "/ready"):
             status, body, _ = ask(endpoints, path)
-            assert (status, json.loads(body)) == (503, {"ok": False, "problem": "the watcher died"})
+            assert (status, json.loads(body)) == (503, {"ok": False, "problem": "the watcher failed"})
 
 
 def test_what_is_not_there_or_not_asked_for_is_refused() -> None:

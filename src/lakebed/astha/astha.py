@@ -1,4 +1,4 @@
-"""Astha: takes the lease, runs one incarnation after the other under it, and heals what breaks."""
+"""Astha: takes the lease, runs one incarnation after the other under it and recovers from failures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _AWAY = "the connection to the registry was lost"
 class Astha:
     """Delivers every committed change to the components that subscribed to it, in the order of its lake table.
 
-    Of all instances on one registry the holder of the lease is active; the others stand by.
+    Of all instances on one registry, the one that holds the lease is active; the others stand by.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class Astha:
         self._lease: Lease | None = None
         self._began: deque[float] = deque(maxlen=self._options.max_incarnations)
         self._number, self._restarts, self._problem, self._down = 0, 0, "", False
-        self._unsaved: UnavailableError | None = None  # why the lease ran out, if it does
-        self._cut = 0  # incarnations in a row that a lost connection ended
+        self._unsaved: UnavailableError | None = None  # reported as the reason if the lease expires
+        self._cut = 0  # consecutive incarnations that a lost connection ended
         self._save_at = self._renew_at = 0.0
         self._stop_timeout_s = 5.0
 
-    # -- the face -----------------------------------------------------------------------------
+    # -- public methods -----------------------------------------------------------------------
 
     @property
     def is_active(self) -> bool:
@@ -70,16 +70,16 @@ class Astha:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it lives or stands by; False before the start, after the stop, and when too much broke."""
+        """Whether it runs or stands by; False before the start, after the stop and after too many failures."""
         return self._thread is not None and self._thread.is_alive() and not self._down
 
     @property
     def lease(self) -> Lease | None:
-        """Ours while active: who writes under it calls `require_epoch` in the same transaction."""
+        """The epoch while active: code that writes under it calls `require_epoch` in the same transaction."""
         return self._lease if self.is_active else None
 
     def start(self) -> None:
-        """Returns once it is running or standing by (or has found out that it cannot: see `status`)."""
+        """Returns once it is running or standing by, or has failed to start (see `status`)."""
         if self._thread is not None and self._thread.is_alive():
             return
         for event in (self._stop, self._news, self._settled):
@@ -91,7 +91,7 @@ class Astha:
         self._settled.wait(_START_TIMEOUT_S)
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Saves the cursors and ends every thread, except one that hangs in a handler for longer than the timeout."""
+        """Saves the cursors and ends every thread except those that hang in a handler for longer than the timeout."""
         self._stop_timeout_s = timeout_s
         self._stop.set()
         self._news.set()
@@ -105,14 +105,14 @@ class Astha:
             try:
                 if (done := self._try_drain(deadline)) is not None:
                     return done
-            except UnavailableError as error:  # the supervisor heals it, or the deadline comes
+            except UnavailableError as error:  # the supervisor recovers, or the deadline passes
                 logger.info("draining has to wait", extra={"action": "drain", "error": str(error)})
             if clock.monotonic() >= deadline:
                 return False
             self._stop.wait(self._options.tick_s)
 
     def _try_drain(self, deadline: float) -> bool | None:
-        """None between two incarnations: the next one will tell."""
+        """None between two incarnations: the next one answers."""
         incarnation = self._incarnation
         if incarnation is None and not self._is_between_incarnations():
             return drain_elsewhere(self._registry, self._router.subscribers, deadline=deadline)
@@ -121,7 +121,7 @@ class Astha:
         return None if incarnation is None or incarnation.delivery.stopped else False
 
     def retry(self, component: Component, table_id: int) -> bool:
-        """Take a parked table up again, here or wherever Astha is active; False when it is not parked."""
+        """Resume delivery for a parked table, in this process or where Astha is active; False if it is not parked."""
         asked = request_retry(self._registry, component, table_id)
         if (incarnation := self._incarnation) is not None:
             asked = incarnation.delivery.unpark(component, table_id) or asked
@@ -154,14 +154,14 @@ class Astha:
 
     def _acquire(self) -> bool:
         try:
-            if find_holder(self._registry, LEASE) is not None:  # a read: those who stand by must not queue with the writers
+            if find_holder(self._registry, LEASE) is not None:  # a read: standby instances must not queue with the writers
                 return False
             self._lease = acquire_lease(self._registry, LEASE, owner=self._owner, ttl_us=self._ttl_us)
         except LeaseHeldError:
             return False
         except LakebedError as error:
             self._problem = str(error)
-            logger.warning("the lease could not be asked for", extra={"action": "lease", "error": str(error)})
+            logger.warning("the lease could not be requested", extra={"action": "lease", "error": str(error)})
             return False
         return True
 
@@ -172,10 +172,10 @@ class Astha:
         try:
             release_lease(self._registry, lease)
         except LakebedError as error:
-            logger.warning("the lease runs out by itself", extra={"action": "lease", "error": str(error)})
+            logger.warning("the lease was not released and will expire", extra={"action": "lease", "error": str(error)})
 
     def _run_incarnations(self) -> None:
-        """Incarnations until a stop, a lost lease, or too many of them. Those that a lost connection ended are not counted."""
+        """Runs incarnations until a stop, a lost lease or too many failures. Incarnations that a lost connection ended are not counted."""
         while not self._stop.is_set():
             problem = self._run_incarnation()
             if not problem:
@@ -185,15 +185,15 @@ class Astha:
                 self._stop.wait(self._backoff_s(self._cut))
                 continue
             self._problem = problem
-            logger.error("astha starts again", extra={"action": "restart", "incarnation": self._number, "error": problem})
+            logger.error("astha restarts", extra={"action": "restart", "incarnation": self._number, "error": problem})
             if self._is_too_often():
                 self._down = True
-                logger.critical("astha stays down", extra={"action": "down", "error": problem})
+                logger.critical("astha stopped after too many failures", extra={"action": "down", "error": problem})
                 return
             self._stop.wait(self._backoff_s(len(self._began)))
 
     def _run_incarnation(self) -> str:
-        """One incarnation; why it ended, empty when the supervisor is to let go of the lease."""
+        """Runs one incarnation. Returns why it ended, empty if the supervisor is to release the lease."""
         incarnation: Incarnation | None = None
         try:
             incarnation = self._begin()
@@ -215,13 +215,13 @@ class Astha:
                 self._end(incarnation)
 
     def _wait_for_registry(self, error: UnavailableError, incarnation: Incarnation | None) -> str:
-        """However often it is away: where an incarnation lived, the next one begins under the same lease if that still holds."""
+        """A lost connection is not counted: after an incarnation that ran, the next one starts under the same lease if it is still valid."""
         self._problem = str(error)
         self._settled.set()
         if incarnation is not None:
             self._began.pop()
             self._cut += 1
-            logger.warning("astha starts again after a lost connection", extra={"action": "restart", "error": str(error)})
+            logger.warning("astha restarts after a lost connection", extra={"action": "restart", "error": str(error)})
             return _AWAY
         self._stop.wait(self._options.standby_s)
         return ""
@@ -232,7 +232,7 @@ class Astha:
         self._lease = renew_lease(self._registry, self._require_lease(), ttl_us=self._ttl_us)
         restored = restore_programs(self._registry)
         if restored:
-            logger.warning("triggers were put back", extra={"action": "triggers", "names": restored})
+            logger.warning("triggers were restored", extra={"action": "triggers", "names": restored})
         self._number = start_incarnation(self._registry, self._lease)
         breakers = None if self._incarnation is None else self._incarnation.delivery.breakers
         incarnation = Incarnation(
@@ -253,7 +253,7 @@ class Astha:
         return incarnation
 
     def _drop_connections(self) -> None:
-        """After a problem the pooled ones may all be cut: each would fail once more, and cost an incarnation."""
+        """After a problem all pooled connections may be broken: each would fail once more and end an incarnation."""
         if self._problem:
             self._registry.drop_idle()
 
@@ -280,7 +280,7 @@ class Astha:
             self._save(incarnation, now, must_renew=now >= self._renew_at)
             self._look_for_retries(incarnation)
             self._unsaved = None
-        except UnavailableError as error:  # the lease tells how long this may go on
+        except UnavailableError as error:  # the lease limits how long this may go on
             self._unsaved = error
             logger.warning("progress could not be saved", extra={"action": "save", "error": str(error)})
 
@@ -302,7 +302,7 @@ class Astha:
         incarnation.delivery.note_saved(batch, saved)
 
     def _look_for_retries(self, incarnation: Incarnation) -> None:
-        """Somebody may have asked from another process."""
+        """Another process may have requested a retry."""
         if incarnation.delivery.list_parked():
             for (component, table_id), parked in list_parked(self._registry).items():
                 if parked.retry:
@@ -324,7 +324,7 @@ class Astha:
         return self._lease is not None and not self._down
 
     def _is_too_often(self) -> bool:
-        """As many incarnations as allowed began within the time allowed for them."""
+        """Whether too many incarnations started within the time window."""
         full = len(self._began) == self._options.max_incarnations
         return full and self._time.monotonic() - self._began[0] <= self._options.incarnations_within_s
 

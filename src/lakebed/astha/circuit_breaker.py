@@ -1,4 +1,4 @@
-"""The circuit breaker of one component: closed -> open -> half-open -> closed or open, and no other move."""
+"""The circuit breaker of one component: closed -> open -> half-open -> closed or open; there are no other transitions."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ class BreakerPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitBreaker:
-    """Counts failures and silences since the last success: one poisoned or slow table among well ones never opens it."""
+    """Counts failures and timeouts since the last success: one failing or slow table among healthy ones never opens it."""
 
     policy: BreakerPolicy = field(default_factory=BreakerPolicy)
     state: BreakerState = BreakerState.CLOSED
     reason: str = ""
     failed: tuple[tuple[float, int], ...] = ()  # (when, table) of the last failures
-    silent: frozenset[int] = frozenset()  # tables whose calls were not answered in time, since the component was last heard
+    silent: frozenset[int] = frozenset()  # tables whose calls timed out since the component last answered
     bad_health: int = 0
-    opened: int = 0  # in a row, without closing in between
+    opened: int = 0  # consecutive openings without closing in between
     pause_ends: float = 0.0
 
     @property
     def allows(self) -> bool:
-        """Whether calls may be made at all; half-open allows one."""
+        """Whether calls may be made; half-open allows one."""
         return self.state is not BreakerState.OPEN
 
     def after_success(self) -> CircuitBreaker:
-        """A call was answered well: of a half-open breaker that was the trial."""
+        """A call succeeded; for a half-open breaker that was the trial."""
         if self.state is BreakerState.HALF_OPEN:
             return replace(self, state=BreakerState.CLOSED, reason="", failed=(), silent=frozenset(), opened=0, bad_health=0)
         return replace(self, failed=(), silent=frozenset()) if self.failed or self.silent else self
 
     def after_progress(self) -> CircuitBreaker:
-        """A call got somewhere, or its answer came too late to count: the component is slow, and alive."""
+        """A call reported progress, or its answer came too late to count: the component is slow but alive."""
         return replace(self, silent=frozenset()) if self.silent else self
 
     def after_failure(self, table_id: int, now: float) -> CircuitBreaker:
@@ -63,7 +63,7 @@ class CircuitBreaker:
         return counted
 
     def after_silence(self, table_id: int, now: float) -> CircuitBreaker:
-        """A call was not answered within its timeout: its own table's trouble, until a second table falls silent too."""
+        """A call timed out: a problem of its table, until a call of a second table times out too."""
         if self.state is BreakerState.OPEN:
             return self
         if self.state is BreakerState.HALF_OPEN:
@@ -74,7 +74,7 @@ class CircuitBreaker:
         return counted
 
     def after_health(self, *, well: bool, now: float) -> CircuitBreaker:
-        """Of an open breaker whose pause is over, a good answer allows the trial."""
+        """When the pause of an open breaker is over, a good health check allows the trial."""
         if well and self.state is BreakerState.OPEN and now >= self.pause_ends:
             return replace(self, state=BreakerState.HALF_OPEN, bad_health=0)
         if well:
@@ -97,5 +97,5 @@ def _pause_s(breaker: CircuitBreaker) -> float:
 
 
 def _thin(failed: tuple[tuple[float, int], ...], policy: BreakerPolicy) -> tuple[tuple[float, int], ...]:
-    """The newest are enough to decide: a table that fails for ever must not make the list grow."""
+    """The newest entries are enough to decide; a table that fails permanently must not make the list grow."""
     return failed[-policy.failures * policy.tables :]

@@ -1,4 +1,4 @@
-"""Waiting until everything that was committed has been handled, follow-up changes included."""
+"""Waiting until all committed changes have been handled, including follow-up changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POLL_S = 0.05
 
 
 def drain_here(registry: Registry, delivery: Delivery, *, deadline: float) -> bool:
-    """True when every lane passed the journal's end and nothing was added meanwhile; False at the deadline, or when a lane is parked."""
+    """True if every lane passed the journal's end and nothing was added meanwhile; False at the deadline, or if a lane is parked."""
     ends = last_journal_numbers(registry)
     while True:
         delivery.see(ends)
@@ -32,7 +32,7 @@ def drain_here(registry: Registry, delivery: Delivery, *, deadline: float) -> bo
 
 
 def drain_elsewhere(registry: Registry, components: Collection[Component], *, deadline: float) -> bool:
-    """The same, told by the cursors that the active instance saves."""
+    """The same, judged by the cursors that the active instance saves."""
     while True:
         if _has_passed(registry, components):
             return True

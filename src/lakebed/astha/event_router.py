@@ -1,4 +1,4 @@
-"""Which component hears of which table: looked up in a constant, never searched, never changed."""
+"""Routes changes to components by the constant subscriptions, which never change at run time."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _METHODS = ("on_event", "on_health", "on_refresh", "get_subscribed_tables")
 
 
 class EventRouter:
-    """The components that this process runs, and what each of them hears of. Nothing subscribes at run time."""
+    """The components that this process runs, and the tables each subscribes to. There are no subscriptions at run time."""
 
     def __init__(self, components: Mapping[Component, Subscriber[Any]]) -> None:
-        """Every component is a known one, has the four methods, and subscribes to what the constant says."""
+        """Every component must be known, have the four methods and subscribe to the tables of the constant."""
         if not components:
-            message = "no component was given: there is nobody to deliver to"
+            message = "expected at least one component, got none"
             raise SubscriptionRefusedError(message)
         for component, subscriber in components.items():
             _require_subscriber(component, subscriber)
@@ -37,7 +37,7 @@ class EventRouter:
 
 def _require_subscriber(component: object, subscriber: Subscriber[Any]) -> None:
     if not isinstance(component, Component):
-        message = f"{component!r} is no component of Lakebed; these are: {', '.join(Component)}"
+        message = f"{component!r} is not a component of Lakebed; expected one of {', '.join(Component)}"
         raise SubscriptionRefusedError(message)
     missing = [name for name in _METHODS if not callable(getattr(subscriber, name, None))]
     if missing:
@@ -45,7 +45,7 @@ def _require_subscriber(component: object, subscriber: Subscriber[Any]) -> None:
         raise SubscriptionRefusedError(message)
     wanted, said = COMPONENT_SUBSCRIPTIONS[component], subscriber.get_subscribed_tables()
     if said != wanted:
-        message = f"{component} says it subscribes to {_show(said)}, the constant says {_show(wanted)}: correct get_subscribed_tables"
+        message = f"get_subscribed_tables of {component} returned {_show(said)}, expected {_show(wanted)}: correct it"
         raise SubscriptionRefusedError(message)
 
 

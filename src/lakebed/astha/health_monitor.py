@@ -1,4 +1,4 @@
-"""The monitor: asks components for their health, and notices calls that are never answered."""
+"""The monitor: checks the health of components and detects calls that time out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class HealthMonitor:
-    """One thread, and one more per health check under way; a component that hangs in its check is asked no second time."""
+    """One thread, and one more per running health check; while a check of a component hangs, no second one is started."""
 
     def __init__(self, delivery: Delivery, workers: WorkerPool) -> None:
         self._delivery, self._workers, self._options = delivery, workers, delivery.options
@@ -50,7 +50,7 @@ class HealthMonitor:
                 thread.join(max(0.0, deadline - time.monotonic()))
 
     def look(self, now: float) -> None:
-        """Whatever is due at `now`."""
+        """Does what is due at `now`."""
         for component in self._delivery.fence_silent(now):
             self._workers.replace(component)
         for component in self._delivery.subscribers:
@@ -74,7 +74,7 @@ class HealthMonitor:
         problem = ""
         try:
             self._delivery.subscribers[component].on_health()
-        except BaseException as error:  # noqa: BLE001 - whatever a component raises is its failure, never ours
+        except BaseException as error:  # noqa: BLE001 - any exception of a component is a failed check, not an error of the monitor
             problem = describe(error)
         with self._lock:
             self.health[component] = self.health[component].answered(self._delivery.time.monotonic(), problem)
@@ -92,7 +92,7 @@ class HealthMonitor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """Of one component. A check that hangs counts as failed at its timeout, and again every interval while it hangs."""
+    """The health of one component. A hanging check counts as failed at its timeout, and again every interval while it hangs."""
 
     every_s: float
     timeout_s: float
@@ -114,9 +114,9 @@ class Health:
         return replace(self, asked_at=None, well=not problem, problem=problem, due=now + self.every_s)
 
     def silent(self, now: float) -> Health:
-        """Still asked: nobody else is sent while one waits for an answer."""
+        """The check stays open: no second check is started while one waits for an answer."""
         return replace(self, well=False, problem="the health check does not answer", due=now + self.every_s)
 
     def sooner(self, when: float) -> Health:
-        """An open breaker waits for the next check: it comes when the pause ends."""
+        """An open breaker waits for the next check, so it is due when the pause ends."""
         return replace(self, due=min(self.due, when)) if self.asked_at is None else self

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Housekeeper:
-    """One thread that purges the journal and looks after the triggers: long work that must not hold up the lease."""
+    """One thread that purges the journal and verifies the triggers: long work that must not delay the renewal of the lease."""
 
     def __init__(self, registry: Registry, options: AsthaOptions, *, on_problem: Callable[[], None]) -> None:
         self._registry, self._options, self._on_problem = registry, options, on_problem
@@ -49,7 +49,7 @@ class Housekeeper:
                 self._give_up(str(error))
             except UnavailableError as error:
                 logger.warning("housekeeping has to wait", extra={"action": "housekeeping", "error": str(error)})
-            except Exception as error:  # noqa: BLE001 - a thread has nobody to raise to; the supervisor reads it
+            except Exception as error:  # noqa: BLE001 - a thread has no caller; the supervisor reads the error
                 self._give_up(f"housekeeping failed: {error}")
 
     def _work(self, now: float) -> None:

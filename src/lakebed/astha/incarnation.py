@@ -1,4 +1,4 @@
-"""One incarnation: lanes from the saved cursors, and the threads that serve them until the first thing breaks."""
+"""One incarnation: lanes from the saved cursors, and the threads that serve them until the first failure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Incarnation:
-    """Starts with everything in place, ends with every thread gone except one that hangs in a handler."""
+    """Starts all threads; at the end every thread has ended, except those that hang in a handler."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class Incarnation:
 
     @property
     def problem(self) -> str:
-        """What broke; empty while all is well."""
-        return self.watcher.problem or self.housekeeper.problem or ("" if self.monitor.is_alive else "the monitor is gone")
+        """The failure; empty while there is none."""
+        return self.watcher.problem or self.housekeeper.problem or ("" if self.monitor.is_alive else "the monitor has ended")
 
     def start(self, *, active_until: float) -> None:
-        """The watcher listens before the cursors are read, so that no commit falls between."""
+        """The watcher listens before the cursors are read, so that no commit is missed in between."""
         self.delivery.active_until = active_until
         try:
             self.delivery.open(read_lane_states(self._registry))
@@ -65,7 +65,7 @@ class Incarnation:
             part.start()
 
     def end(self, deadline: float) -> bool:
-        """False when a call is still under way at the deadline."""
+        """False if a call is still running at the deadline."""
         self.delivery.stop()
         for part in (self.watcher, self.monitor, self.housekeeper):
             part.stop()
@@ -78,7 +78,7 @@ class Incarnation:
 def list_component_statuses(
     components: Iterable[Component], tallies: Mapping[Component, Tally], incarnation: Incarnation | None
 ) -> tuple[ComponentStatus, ...]:
-    """Of an instance that stands by, what this process has done so far."""
+    """For a standby instance, the counts of this process so far."""
     return tuple(_component_status(component, tallies[component], incarnation) for component in components)
 
 

@@ -1,4 +1,4 @@
-"""The journal by pages: each change is read and decoded once for all lanes of its table, and few are kept."""
+"""The journal in pages: each change is read and decoded once for all lanes of its table; few pages are kept."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from lakebed.core.rows import Row
     from lakebed.registry.registry import Registry
 
-_STRIPES = 2  # readings at once: each takes a connection with a cache of its own, and decoding runs one at a time anyway
-_PER_TABLE = 3  # where the fast lanes are, where a slow one is, and the step between
+_STRIPES = 2  # concurrent reads: each takes a connection with its own cache, and decoding runs one at a time anyway
+_PER_TABLE = 3  # the position of the fast lanes, that of a slow one, and the step between
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,13 @@ class Page:
     events: tuple[Event[Row], ...]
 
     def find(self, after: int) -> Sequence[Event[Row]]:
-        """What follows `after`, when this page holds it."""
+        """The changes after `after`, if this page holds them."""
         skipped = after - self.after
         return self.events[skipped:] if 0 <= skipped < len(self.events) else ()
 
 
 class JournalPages:
-    """A few pages per table, of the tables used last: lanes of one table mostly walk together."""
+    """A few pages per table, for the most recently used tables: lanes of one table usually advance together."""
 
     def __init__(self, registry: Registry, *, page_events: int, tables: int) -> None:
         self._registry, self._limit, self._tables = registry, page_events, tables
@@ -43,10 +43,10 @@ class JournalPages:
         self._reading = tuple(threading.Lock() for _ in range(_STRIPES))
 
     def read(self, table_id: int, *, after: int) -> Sequence[Event[Row]]:
-        """The changes behind `after`, at most a page; empty at the journal's end; a typed error where numbers are missing."""
+        """The changes after `after`, at most a page; empty at the journal's end; a typed error if numbers are missing."""
         if found := self._find(table_id, after):
             return found
-        with self._reading[table_id % _STRIPES]:  # whoever waited here finds the page of the one before
+        with self._reading[table_id % _STRIPES]:  # a thread that waited here finds the page of the previous one
             return self._find(table_id, after) or self._load(table_id, after)
 
     def last_journal_number(self, table_id: int) -> int:

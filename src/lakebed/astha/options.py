@@ -1,4 +1,4 @@
-"""The figures of delivery, in one place. Seconds unless the name says otherwise."""
+"""The limits of delivery, in one place. In seconds unless the name says otherwise."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from lakebed.astha.retry import RetryPolicy
 
 
 class Time(Protocol):
-    """Where delays and deadlines come from."""
+    """The source of delays and deadlines."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """Monotonic seconds."""
 
     def draw(self) -> float:
-        """At random from [0, 1): the jitter."""
+        """A random number from [0, 1), for jitter."""
 
 
 class SystemTime:
-    """The host's."""
+    """The clock of the host."""
 
     def monotonic(self) -> float:
         return time.monotonic()
 
     def draw(self) -> float:
-        return random.random()  # noqa: S311 - jitter, no secret
+        return random.random()  # noqa: S311 - jitter, not a secret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsthaOptions:
-    """How Astha delivers. The defaults are the contract; tests make them short."""
+    """How Astha delivers. The defaults are the contract; tests shorten them."""
 
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
-    workers: int = 4  # threads per component, started when there is work for them: a slow component holds up no other
+    workers: int = 4  # threads per component, started when there is work: a slow component delays no other
     page_events: int = 128  # a lane's turn ends with its page, so that lanes of one table stay in step and share pages
     turn_s: float = 0.1  # or after so long
     cached_tables: int = 64

@@ -1,4 +1,4 @@
-"""The watcher: sees commits of any process and tells delivery how far the journals reach."""
+"""The watcher: notices commits of any process and passes the newest journal numbers to delivery."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_SLICE_S = 0.2  # how long a stop may have to wait for the hints
-_TOGETHER = 100  # hints of a burst that are answered by one look
-_REST = 20.0  # after a look at all tables, as a multiple of its time: hints that name no table take a twentieth of a core at most
+_SLICE_S = 0.2  # how long a stop may wait for the hints
+_TOGETHER = 100  # hints of a burst that are answered by one read
+_REST = 20.0  # pause after a sweep of all tables, as a multiple of its time: hints that name no table take at most a twentieth of a core
 
 
 class RegistryWatcher:
-    """One thread. A hint may be lost: the sweep is the truth. It dies of the first error; the supervisor starts another."""
+    """One thread. A hint may be lost, so a sweep reads all tables regularly. The first error ends it; the supervisor starts another."""
 
     def __init__(
         self, registry: Registry, delivery: Delivery, *, sweep_s: float, on_death: Callable[[], None], hints: Hints | None = None
@@ -41,10 +41,10 @@ class RegistryWatcher:
 
     @property
     def problem(self) -> str:
-        """Why it is dead; empty while it lives."""
+        """Why it ended; empty while it runs."""
         if self.error is not None:
-            return f"the watcher died: {self.error}"
-        return "" if self._thread.is_alive() else "the watcher is gone"
+            return f"the watcher failed: {self.error}"
+        return "" if self._thread.is_alive() else "the watcher has ended"
 
     def start(self) -> None:
         self._thread.start()
@@ -53,7 +53,7 @@ class RegistryWatcher:
         self._stop.set()
 
     def close(self) -> None:
-        """Of one that was never started."""
+        """Close a watcher that was never started."""
         self._hints.close()
 
     def join(self, deadline: float) -> None:
@@ -62,9 +62,9 @@ class RegistryWatcher:
     def _run(self) -> None:
         try:
             self._watch()
-        except BaseException as error:  # noqa: BLE001 - told by `problem`; a thread has nobody to raise to
+        except BaseException as error:  # noqa: BLE001 - a thread has no caller; `problem` reports the error
             self.error = error
-            logger.warning("the watcher died", extra={"action": "watch", "error": str(error)})
+            logger.warning("the watcher failed", extra={"action": "watch", "error": str(error)})
         finally:
             self._hints.close()
             self._on_death()
@@ -76,7 +76,7 @@ class RegistryWatcher:
             if (hint := self._hints.wait(self._pause_s(time.monotonic()))) is not None:
                 self._follow(_gather(self._hints, hint))
             if heard_at_first and not self._hints.listening:
-                message = "the connection that tells of commits was lost"
+                message = "the connection that announces commits was lost"
                 raise RegistryUnavailableError(message)
 
     @property
@@ -84,17 +84,17 @@ class RegistryWatcher:
         return min(self._sweep_at, self._free_at) if self._is_unsure else self._sweep_at
 
     def _pause_s(self, now: float) -> float:
-        """Without a listener every wait ends in a hint for any table: those waits are whole slices."""
+        """Without a listener every wait ends in a hint for any table, so those waits last a whole slice."""
         return max(0.0, min(_SLICE_S, self._due_at - now)) if self._hints.listening else min(_SLICE_S, self._sweep_s)
 
     def _follow(self, hint: Hint) -> None:
-        """The ends of the hinted tables, and no others."""
+        """Read the newest journal numbers of the hinted tables only."""
         self._is_unsure |= hint.others
         if hint.tables:
             self._delivery.see(last_journal_numbers(self._registry, hint.tables))
 
     def _sweep_when_due(self, now: float) -> None:
-        """The ends of all tables. Hints that name none come as often as commits: they get a part of the time, however many tables there are."""
+        """Read those of all tables. Hints without a table come as often as commits, so they get a bounded share of the time."""
         if now < self._due_at:
             return
         self._is_unsure = False
@@ -104,7 +104,7 @@ class RegistryWatcher:
 
 
 def _gather(hints: Hints, first: Hint) -> Hint:
-    """A burst of hints as one."""
+    """Combine a burst of hints into one."""
     for _ in range(_TOGETHER):
         if not hints.listening or (more := hints.wait(0.0)) is None:
             break

@@ -1,4 +1,4 @@
-"""Whether a failed call is made again, and when: a value, decided without a clock."""
+"""Whether and when a failed call is retried: a value, decided without a clock."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lakebed.core.errors import CorruptionError, RefusedError
 
-_MAX_DOUBLINGS = 60  # far beyond any cap; keeps the power a float
+_MAX_DOUBLINGS = 60  # far beyond any cap; prevents an overflow of the power
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ Decision = Again | GiveUp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Exponential with full jitter: any delay from none to base * 2^n, capped, so that failures do not march in step."""
+    """Exponential with full jitter: any delay from 0 to base * 2^n, capped, so that retries do not coincide."""
 
     max_calls: int = 30
     base_s: float = 0.05
@@ -43,5 +43,5 @@ class RetryPolicy:
 
 
 def is_permanent(error: BaseException) -> bool:
-    """The same call would fail the same way: only a changed request or a person can help."""
+    """The same call would fail in the same way; it needs a changed request or a person."""
     return isinstance(error, RefusedError | CorruptionError)

@@ -1,4 +1,4 @@
-"""What Astha tells about itself: counted as it goes, shown as frozen values."""
+"""The status of Astha: counted while it runs, returned as frozen values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Tally:
-    """Of one component, over all incarnations of this process."""
+    """The counts of one component, over all incarnations of this process."""
 
     delivered: int = 0
     refreshed: int = 0
@@ -28,7 +28,7 @@ class ComponentStatus:
     breaker: BreakerState
     reason: str  # why the breaker is open
     well: bool
-    problem: str  # what the last health check said
+    problem: str  # result of the last health check
     lanes: int
     behind: int  # changes not yet handled, over all tables
     retrying: int
@@ -44,9 +44,9 @@ class ComponentStatus:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsthaStatus:
     active: bool
-    incarnation: int  # 0 before the first
+    incarnation: int  # 0: none has started
     restarts: int
-    problem: str  # of the last restart, or why Astha is down
+    problem: str  # reason of the last restart, or why Astha is down
     down: bool
     components: tuple[ComponentStatus, ...]
 

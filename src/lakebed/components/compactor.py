@@ -1,4 +1,4 @@
-"""The compactor: events only mark tables where small files gather; a few workers in the background take them one by one."""
+"""The compactor: events only mark tables where small files accumulate; a few background workers compact them one by one."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_ANYWAY = "\0"  # stands among partition paths for a reason that statistics do not tell
+_ANYWAY = "\0"  # in place of a partition path: a reason that statistics do not show
 _LONGEST_PAUSES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactorOptions:
-    """`small_files` of one partition path make a table worth a look; a look that changed nothing is followed by a pause."""
+    """A table with `small_files` files in one partition path is marked; a compaction that changed nothing is followed by a pause."""
 
     workers: int = 1
     small_files: int = 16
     hot_s: float = 60.0
     pause_s: float = 30.0
     target_bytes: int = TARGET_BYTES
-    max_bytes: int | None = 8 << 30  # per look, so that no table keeps a worker for hours
+    max_bytes: int | None = 8 << 30  # per compaction, so that no table occupies a worker for hours
 
     def __post_init__(self) -> None:
         if self.workers < 1 or self.small_files < 1:
-            message = f"workers={self.workers}, small_files={self.small_files}: both are at least 1"
+            message = f"workers={self.workers}, small_files={self.small_files}: both must be at least 1"
             raise InvalidValueError(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactorMetrics:
-    """What this process's workers have done, and what waits for them."""
+    """The work of this process's workers, and the tables that wait for them."""
 
     looks: int = 0
     swaps: int = 0
@@ -68,7 +68,7 @@ class CompactorMetrics:
 
 @dataclass(slots=True)
 class Backlog:
-    """Which tables are marked, who is at work, and until when a table rests. Time is told to it."""
+    """The marked tables, those being compacted, and until when a table rests. Callers pass the time."""
 
     small_files: int
     pause_s: float
@@ -84,7 +84,7 @@ class Backlog:
             self.clear(table_id, partition_path)
 
     def mark(self, table_id: int) -> None:
-        """Whatever its statistics say, for one look."""
+        """Mark the table for one compaction, independent of its statistics."""
         self.marked[table_id].add(_ANYWAY)
 
     def clear(self, table_id: int, partition_path: str) -> None:
@@ -97,7 +97,7 @@ class Backlog:
         self.tries.pop(table_id, None)
 
     def take(self, now: float) -> int | None:
-        """The table that waits longest; it is busy until `done`."""
+        """The table that has waited longest; it is busy until `done`."""
         due = [(self.rests_until.get(t, 0.0), t) for t in self.marked if t not in self.busy and self.rests_until.get(t, 0.0) <= now]
         if not due:
             return None
@@ -107,7 +107,7 @@ class Backlog:
         return table_id
 
     def done(self, table_id: int, *, now: float, changed: bool, again_in_s: float | None = None) -> None:
-        """After a look. One that changed nothing is not repeated at once, whatever events say: pauses grow up to twenty times."""
+        """After a compaction. If it changed nothing, the table rests, even if events mark it: pauses grow up to twenty times."""
         self.busy.discard(table_id)
         self.tries[table_id] = 0 if changed else self.tries[table_id] + 1
         pause = 0.0 if changed else min(self.pause_s * 2 ** (self.tries[table_id] - 1), self.pause_s * _LONGEST_PAUSES)
@@ -121,7 +121,7 @@ class Backlog:
 
 
 class Compactor:
-    """Bounded workers that yield to writers. `is_active` says whether this process is the one that runs components."""
+    """Bounded workers that yield to writers. `is_active` says whether this process runs the components."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Compactor:
         self._changed = threading.Condition()
         self._backlog = Backlog(small_files=self._options.small_files, pause_s=self._options.pause_s)
         self._metrics = CompactorMetrics()
-        self._damaged: dict[int, frozenset[int]] = {}  # per table: not tried again at every look
+        self._damaged: dict[int, frozenset[int]] = {}  # per table: not tried again at every compaction
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -160,7 +160,7 @@ class Compactor:
                 ):
                     self._backlog.mark(event.table_id)
                 case TableFiles():
-                    pass  # its partition path's statistics tell
+                    pass  # the statistics of its partition path decide
                 case unreachable:
                     assert_never(unreachable)
             self._changed.notify_all()
@@ -178,17 +178,17 @@ class Compactor:
         return mark
 
     def on_health(self) -> None:
-        """A worker that died is replaced, and told of."""
+        """Replaces workers that died, and reports them."""
         with self._changed:
             dead = [] if self._stopping.is_set() else [t for t in self._threads if not t.is_alive()]
             for thread in dead:
                 self._threads.remove(thread)
                 self._add_worker()
         if dead:
-            message = f"{len(dead)} worker(s) of the compactor died and were replaced: the log says of what"
+            message = f"{len(dead)} compaction worker(s) crashed and were restarted; see the log"
             raise UnavailableError(message)
 
-    # -- its workers --------------------------------------------------------------------------
+    # -- workers ------------------------------------------------------------------------------
 
     def start(self) -> None:
         with self._changed:
@@ -197,7 +197,7 @@ class Compactor:
                 self._add_worker()
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """Cancels what runs, which leaves no trace, and waits for the workers."""
+        """Cancels running compactions, which leave no trace, and waits for the workers."""
         self._stopping.set()
         with self._changed:
             self._changed.notify_all()
@@ -212,7 +212,7 @@ class Compactor:
             return replace(self._metrics, backlog=len(self._backlog.marked.keys() - self._backlog.busy), working=busy)
 
     def run_once(self) -> CompactionResult | None:
-        """Take one table that is due and compact it in this thread; None when there is none."""
+        """Compact one due table in this thread; None if there is none."""
         with self._changed:
             table_id = self._backlog.take(self._monotonic())
         return None if table_id is None else self._look(table_id)
@@ -262,7 +262,7 @@ class Compactor:
         return done
 
     def _settle(self, table_id: int, result: CompactionResult | None) -> None:
-        """No event tells that a slice has cooled down, or that a limit cut a look short: then the table is marked again."""
+        """No event announces that a slice has become cold or that a limit ended a compaction early, so the table is marked again."""
         with self._changed:
             self._metrics = _add(self._metrics, result)
             changed, again_in_s = False, None

@@ -1,4 +1,4 @@
-"""The Iceberg updater: events wake it, the committer makes Iceberg true."""
+"""The Iceberg updater: on events, the committer brings Iceberg up to date."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class IcebergUpdater:
-    """One snapshot to the newest sealed group, however many events woke it: those it has passed cost nothing."""
+    """Makes one snapshot up to the newest sealed group for any number of events; events it has passed cost nothing."""
 
     def __init__(self, registry: Registry, committer: Committer, *, on_commit: Callable[[float], None] = lambda _: None) -> None:
-        """`on_commit` is told how many seconds each commit took."""
+        """`on_commit` receives the duration of each commit in seconds."""
         self._registry, self._committer, self._on_commit = registry, committer, on_commit
         self._reached: dict[int, int] = {}
         self._guard = threading.Lock()
@@ -35,7 +35,7 @@ class IcebergUpdater:
         self._committer.catalog.ping()
 
     def on_refresh(self, table_id: int) -> int:
-        """The mark is read first: what comes behind it is delivered again, and changes nothing."""
+        """The mark is read first: later changes are delivered again, without effect."""
         mark = last_journal_number(self._registry, table_id)
         self._timed(self._committer.refresh, table_id)
         return mark
@@ -43,13 +43,13 @@ class IcebergUpdater:
     def on_event(self, event: Event[TableFiles | TableMetadata]) -> None:
         match event.data:
             case TableFiles(added_group=None):
-                pass  # pending: sealing is the snapshotter's decision
+                pass  # pending: the snapshotter decides when to seal
             case TableFiles():
                 self._advance(event.table_id, max(event.data.added_group or 0, event.data.removed_group or 0))
             case TableMetadata(standing="serving"):
                 self._timed(self._committer.evolve, event.table_id)
             case TableMetadata():
-                pass  # a version that is staged or was served before changes nothing in Iceberg
+                pass  # a staged or formerly serving version changes nothing in Iceberg
             case unreachable:
                 assert_never(unreachable)
 

@@ -1,4 +1,4 @@
-"""The metadata orchestrator knows how far Iceberg has come in every table: the answer that a `sync` insert waits for."""
+"""The metadata orchestrator tracks the newest committed group of every table, for which a `sync` insert waits."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from lakebed.core.events import Event, RegistryTable
     from lakebed.registry.registry import Registry
 
-_LOOK_S = 1.0  # events tell at once; the registry is asked as well, in case another process publishes
+_LOOK_S = 1.0  # events report at once; the registry is polled too, in case another process publishes
 
 
 class MetadataOrchestrator:
-    """Counters of every table as of its last event; threads wait here for a group."""
+    """The counters of every table as of its last event; threads wait here for a group."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -49,17 +49,17 @@ class MetadataOrchestrator:
             case Tables():
                 self._remember(event.data)
             case TableMetadata():
-                pass  # what it changes of a commit shows in the table's own row
+                pass  # its effect on a commit is visible in the table's own row
             case unreachable:
                 assert_never(unreachable)
 
     @property
     def waiting(self) -> int:
-        """How many threads of this process wait for a commit."""
+        """The number of threads of this process that wait for a commit."""
         return self._waiting
 
     def wait_for_group(self, table_id: int, group: int, *, timeout_s: float) -> int | None:
-        """The snapshot that holds `group` or a later one; a typed timeout names who publishes."""
+        """The snapshot that holds `group` or a later one; a typed timeout names the process that publishes."""
         with self._counted():
             return self._wait_for_group(table_id, group, timeout_s=timeout_s)
 
@@ -90,7 +90,7 @@ class MetadataOrchestrator:
         return poll_group(self._registry, table_id, group, timeout_s=timeout_s, find=find, pause=pause)
 
     def _is_decided(self, table_id: int, group: int, before: Tables | None) -> bool:
-        """Committed, or the table's state has changed: it may be stopped now."""
+        """Whether it is committed, or the table's state has changed so that it may have stopped."""
         known = self._rows.get(table_id)
         return known is not None and (known.committed_group >= group or (before is not None and known.state != before.state))
 

@@ -1,4 +1,4 @@
-"""The snapshotter decides when pending files get their group, and which snapshots may go. It never touches the catalog."""
+"""The snapshotter decides when pending files get their group and which snapshots expire. It never touches the catalog."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ if TYPE_CHECKING:
     from lakebed.core.events import Event, RegistryTable
     from lakebed.registry.registry import Registry
 
-PACE_S = 0.2  # between two seals of one table: inserts that come faster share a group, and the commit that follows it
-_PLAN_EVERY_US = 60 * 1_000_000  # thinning is planned at most once a minute: a request is a registry transaction and an Iceberg commit
+PACE_S = 0.2  # between two seals of one table: more frequent inserts share a group and its commit
+_PLAN_EVERY_US = 60 * 1_000_000  # expiry is planned at most once a minute: a request costs a registry transaction and an Iceberg commit
 _LOOK_EVERY_S = 10.0
 _NOTHING = Pending()
 
 
 @dataclass(slots=True)
 class _Table:
-    """What the snapshotter knows of one lake table."""
+    """The state of one lake table in the snapshotter."""
 
     policy: SnapshotPolicy = field(default_factory=SnapshotPolicy)
     retention: Retention = field(default_factory=Retention)
     requested: SnapshotRequests = field(default_factory=SnapshotRequests)
     pending: Pending = _NOTHING
-    sealed_upto: int = 0  # files of changes up to this number are sealed, whatever their event says
+    sealed_upto: int = 0  # files of changes up to this number are sealed, independent of their event
     snapshots: dict[int, KeptSnapshot] = field(default_factory=dict)
     planned_at: int = 0
-    sealed_at: float = -math.inf  # by the monotonic clock
-    lock: threading.RLock = field(default_factory=threading.RLock)  # events of one table come one by one, ticks come between
+    sealed_at: float = -math.inf  # monotonic time
+    lock: threading.RLock = field(default_factory=threading.RLock)  # events of one table come one by one, with ticks in between
 
 
 class Snapshotter:
-    """Seals by the table's own policy. `expires=False` keeps every snapshot: a process that only publishes never expires."""
+    """Seals by the table's own policy. `expires=False` keeps every snapshot: a process that only publishes never expires any."""
 
     def __init__(
         self, registry: Registry, *, expires: bool = True, pace_s: float = PACE_S, monotonic: Callable[[], float] = time.monotonic
@@ -73,7 +73,7 @@ class Snapshotter:
         self._registry.query("SELECT 1")
 
     def on_refresh(self, table_id: int) -> int:
-        """Policy, pending files and kept snapshots as one snapshot of the registry has them; what is due is sealed at once."""
+        """Read policy, pending files and kept snapshots from one snapshot of the registry; seal at once if due."""
         with self._registry.read() as reader:
             mark = last_journal_number(reader, table_id)
             properties = read_properties(reader, table_id)
@@ -93,7 +93,7 @@ class Snapshotter:
                 case TableMetadata(standing="serving", properties=properties):
                     _configure(state, properties)
                 case TableMetadata():
-                    pass  # no reader sees it yet, or any more
+                    pass  # not visible to readers yet, or no longer
                 case TableFiles():
                     before = event.before if isinstance(event.before, TableFiles) else None
                     _count(state, event.operation, event.data, before, sequence=event.sequence)
@@ -105,7 +105,7 @@ class Snapshotter:
             self._seal_if_due(event.table_id, state)
 
     def tick(self) -> None:
-        """What time alone makes due: seals that were put off, intervals that ran out, snapshots that grew old."""
+        """Work that becomes due by time: deferred seals, elapsed intervals, old snapshots."""
         looks = self._monotonic() - self._looked_at >= _LOOK_EVERY_S
         if looks:
             self._looked_at = self._monotonic()
@@ -115,7 +115,7 @@ class Snapshotter:
                 self._expire_if_due(table_id, state)
 
     def flush(self) -> bool:
-        """Seal now what was only put off; whether there was any."""
+        """Seal deferred groups now; whether there were any."""
         done = [self._seal_if_due(table_id, state, paced=False) for table_id, state in list(self._tables.items())]
         return any(done)
 
@@ -132,7 +132,7 @@ class Snapshotter:
             return sealed.group is not None
 
     def _now(self, policy: SnapshotPolicy) -> int:
-        """The registry's clock, which is asked only where time decides: on PostgreSQL that is a round trip."""
+        """The registry's clock, read only where time decides: on PostgreSQL that is a round trip."""
         return self._registry.now() if policy.trigger is Trigger.TIME else 0
 
     def _expire_if_due(self, table_id: int, state: _Table) -> None:
@@ -140,7 +140,7 @@ class Snapshotter:
             return
         now = self._registry.now()
         with state.lock:
-            if 0 <= now - state.planned_at < _PLAN_EVERY_US:  # otherwise the clock was ahead, and went back
+            if 0 <= now - state.planned_at < _PLAN_EVERY_US:  # otherwise the clock was ahead and was set back
                 return
             state.planned_at = now
             pinned = read_refs(self._registry, table_id).pinned
@@ -172,7 +172,7 @@ def _waits(file: TableFiles) -> bool:
 
 
 def _plus(pending: Pending, file: TableFiles, *, sign: int, since: int) -> Pending:
-    """Never below nothing: after our own seal the files' events come in when they are counted out already."""
+    """Never negative: after our own seal, events arrive for files that are already subtracted."""
     files = max(0, pending.files + sign)
     if not files:
         return _NOTHING

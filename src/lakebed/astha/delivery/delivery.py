@@ -1,4 +1,4 @@
-"""Delivery: which lane is next, one call per event, and what each answer means. Thread-safe; starts no thread itself."""
+"""Delivery: chooses the next lane, makes one call per event and evaluates each answer. Thread-safe; starts no thread itself."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_REGISTRY_PAUSE_S = 0.2  # between two tries to read a page when the registry does not answer
+_REGISTRY_PAUSE_S = 0.2  # between two attempts to read a page when the registry does not answer
 
 
 class Delivery:
-    """The lanes of one incarnation. Calls are made without its lock; an answer counts only under the epoch of its call.
+    """The lanes of one incarnation. Calls are made outside its lock; an answer counts only under the epoch of its call.
 
-    Good answers, which are nearly all, do not touch it either: they are between the lane and the thread that has it.
+    Successful answers, by far the most frequent, do not take the lock either: only the lane and its thread are involved.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class Delivery:
         self.active_until = math.inf
         self.stopped = False
         self.on_work: Callable[[Component], None] = lambda _: None  # called with the lock held
-        self.on_news: Callable[[], None] = lambda: None  # something must be written soon
+        self.on_news: Callable[[], None] = lambda: None  # progress must be saved soon
 
-    # -- what there is to do ------------------------------------------------------------------
+    # -- finding work -------------------------------------------------------------------------
 
     def open(self, states: LaneStates) -> None:
-        """Lanes from the saved cursors; one that never started, or lost something, refreshes first."""
+        """Lanes from the saved cursors; a lane that never started or has a gap refreshes first."""
         with self.lock:
             for table_id in states.ends:
                 for component in self.subscribers:
@@ -76,7 +76,7 @@ class Delivery:
         self.see(states.ends)
 
     def see(self, ends: Mapping[int, int]) -> None:
-        """The journal's ends as they were just read."""
+        """Takes the newest journal numbers just read."""
         with self.lock:
             for table_id, end in ends.items():
                 if self._ends.get(table_id) != end:
@@ -84,7 +84,7 @@ class Delivery:
                     self._see_table(table_id, end)
 
     def take(self, component: Component, now: float) -> Job | None:
-        """The next lane in turn, with the lock held; none while the breaker is open or the lease is not ours."""
+        """The next lane in turn, with the lock held; none while the breaker is open or this instance has no lease."""
         breaker = self.breakers[component]
         if self.stopped or now >= self.active_until or not breaker.allows:
             return None
@@ -104,11 +104,11 @@ class Delivery:
         return self._queues[component].has_ready()
 
     def wait_s(self, component: Component, now: float) -> float | None:
-        """How long a worker without work may sleep; None until it is woken."""
+        """How long an idle worker may sleep; None: until it is woken."""
         due = self._queues[component].find_next_due() if self.breakers[component].allows else None
         return None if due is None else max(0.0, due - now)
 
-    # -- doing it -----------------------------------------------------------------------------
+    # -- making calls -------------------------------------------------------------------------
 
     def carry_out(self, job: Job) -> None:
         """Refresh, or deliver up to a turn of events; never raises."""
@@ -128,16 +128,16 @@ class Delivery:
         try:
             mark = self.subscribers[lane.component].on_refresh(lane.table_id)
             self._require_mark(lane, mark)
-        except BaseException as error:  # noqa: BLE001 - whatever a component raises is its failure, never ours
+        except BaseException as error:  # noqa: BLE001 - any exception of a component is a failed call, not an error of delivery
             self._failed(job, error)
         else:
             self._refreshed(job, mark)
 
     def _require_mark(self, lane: Lane, mark: Any) -> None:
-        """A mark that cannot be true would have the lane refresh for ever, or skip what nobody has seen."""
+        """An impossible mark would make the lane refresh for ever, or skip changes that were not delivered."""
         if not isinstance(mark, int) or mark < lane.floor or (mark > lane.end and mark > self._pages.last_journal_number(lane.table_id)):
             message = (
-                f"on_refresh of {lane.component} for table {lane.table_id} returned {mark!r}: it must be the journal number that "
+                f"on_refresh of {lane.component} for table {lane.table_id} returned {mark!r}: expected the journal number that "
                 f"the state it read reflects, from {lane.floor} to the journal's end"
             )
             raise InvalidValueError(message)
@@ -145,7 +145,7 @@ class Delivery:
     def _deliver(self, job: Job) -> None:
         lane, on_event = job.lane, self.subscribers[job.lane.component].on_event
         events = self._read(job)
-        passed, ends_at = lane.position, math.inf  # before the first call: a turn always gets somewhere
+        passed, ends_at = lane.position, math.inf  # before the first call: a turn always makes progress
         for event in events:
             if self._router.is_for(lane.component, event.table):
                 lane.skipped(passed, epoch=job.epoch)
@@ -174,20 +174,20 @@ class Delivery:
             logger.warning("a page of the journal could not be read", extra={"action": "page", "table": lane.table_id, "error": str(error)})
             self._pause(job)
         else:
-            if not events:  # the end was read before the page: what lies below it and is not there is lost
+            if not events:  # the end was read before the page: a number below it that is missing is lost
                 self._lost(job)
             return events
         return ()
 
-    # -- what an answer means -----------------------------------------------------------------
+    # -- evaluating answers -------------------------------------------------------------------
 
     def _begin(self, job: Job, timeout_s: float, *, ends_at: float = math.inf) -> bool:
-        """Whether the call may be made: not when the turn is over, nor when the lease, the lane or the component are not ours to call."""
+        """Whether the call may be made: the turn is not over, and the lease, the lane and the component allow it."""
         now = self.time.monotonic()
         over = now >= min(ends_at, self.active_until) or self.stopped
         if over or self._is_stale(job) or not self.breakers[job.lane.component].allows:
             return False
-        job.timeout_s, job.called_at = timeout_s, now  # in this order: the monitor looks at the second one first
+        job.timeout_s, job.called_at = timeout_s, now  # in this order: the monitor reads the second one first
         return True
 
     def _hear(self, job: Job) -> None:
@@ -205,7 +205,7 @@ class Delivery:
                 self._refuse(job)
             return False
         breaker = self.breakers[job.lane.component]
-        if breaker.after_success() is not breaker:  # hardly ever
+        if breaker.after_success() is not breaker:  # rare
             with self.lock:
                 self._went_well(job)
         return True
@@ -229,7 +229,7 @@ class Delivery:
                 return
             lane, now = job.lane, self.time.monotonic()
             self.tallies[lane.component].failures += 1
-            # a trial that fails tells of the component, not of the table it was made with
+            # a failed trial concerns the component, not the table it was made with
             drop = None if job.trial else lane.failed(error, now=now, draw=self.time.draw())
             log_failure(lane, error, drop)
             if drop is not None:
@@ -280,9 +280,9 @@ class Delivery:
     # -- breaker, silence, health, parking ----------------------------------------------------
 
     def fence_silent(self, now: float) -> list[Component]:
-        """Give up calls that neither answer nor report progress in time: their threads are lost until they return, their answers refused.
+        """Abandon calls that neither answer nor report progress in time: their threads are lost until they return, their answers are refused.
 
-        Each is its own table's trouble; the breaker decides whether it is the component's.
+        Each is first a problem of its table; the breaker decides whether it is one of the component.
         """
         with self.lock:
             silent = [job for jobs in self.jobs.values() for job in jobs if job.is_silent(now)]
@@ -298,7 +298,7 @@ class Delivery:
             return [job.lane.component for job in silent]
 
     def heard(self, component: Component, *, well: bool, now: float) -> None:
-        """The answer of a health check."""
+        """Takes the answer of a health check."""
         with self.lock:
             self._set_breaker(component, self.breakers[component].after_health(well=well, now=now))
 
@@ -316,7 +316,7 @@ class Delivery:
             return [(c, t) for c, lanes in self.lanes.items() for t, lane in lanes.items() if lane.parked]
 
     def stop(self) -> None:
-        """No further call begins; those under way may end."""
+        """No further call starts; running calls may end."""
         with self.lock:
             self.stopped = True
             for wake in self.wakes.values():
@@ -332,7 +332,7 @@ class Delivery:
             return Batch(tuple(unsaved.values()), tuple(self._drops), tuple(self._healed))
 
     def note_saved(self, batch: Batch, saved: Saved) -> None:
-        """What was refused belongs to a newer epoch: those lanes start from the registry."""
+        """Refused positions belong to a newer epoch: their lanes restart from the registry."""
         with self.lock:
             del self._drops[: len(batch.drops)], self._healed[: len(batch.healed)]
             for position in batch.positions:
@@ -379,7 +379,9 @@ class Delivery:
         old, self.breakers[component] = self.breakers[component], new
         if new.state is old.state:
             return
-        logger.warning("a breaker moved", extra={"action": "breaker", "component": component, "state": new.state, "reason": new.reason})
+        logger.warning(
+            "a breaker changed its state", extra={"action": "breaker", "component": component, "state": new.state, "reason": new.reason}
+        )
         if new.state is BreakerState.OPEN:
             self._refresh_all(component)
         else:
@@ -387,7 +389,7 @@ class Delivery:
             self.on_work(component)
 
     def _refresh_all(self, component: Component) -> None:
-        """Lanes keep their turn, so that trials go round; those that wait for a retry need not any more."""
+        """Lanes keep their order, so that trials rotate; lanes that wait for a retry become ready."""
         for lane in self.lanes[component].values():
             if not lane.parked:
                 waited = lane.due > 0.0

@@ -1,4 +1,4 @@
-"""What passes through delivery's hands: a lane taken up, a batch to be saved, and how a failure is told."""
+"""The values that delivery works with: a lane taken by a thread, a batch to be saved; and the log lines of failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One lane in one thread's hands, under the epoch it was taken with."""
+    """One lane taken by one thread, under the epoch of that time."""
 
     lane: Lane
     epoch: int
@@ -28,14 +28,14 @@ class Job:
     abandoned: bool = False
 
     def is_silent(self, now: float) -> bool:
-        """Whether its call was neither answered nor heard of for longer than allowed."""
+        """Whether its call has neither answered nor reported progress within the timeout."""
         called_at = self.called_at
         return bool(called_at) and now - max(called_at, self.heard_at) >= self.timeout_s
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is to be saved."""
+    """The state to be saved."""
 
     positions: tuple[Position, ...]
     drops: tuple[Undelivered, ...]
@@ -52,8 +52,8 @@ def facts_of(lane: Lane) -> dict[str, Any]:
 def log_failure(lane: Lane, error: BaseException, drop: Undelivered | None) -> None:
     facts = {**facts_of(lane), "calls": lane.calls, "error": describe(error)}
     if drop is None:
-        logger.info("a call failed and will be made again", extra={"action": "retry", **facts})
+        logger.info("a call failed and will be retried", extra={"action": "retry", **facts})
     elif drop.parked:
-        logger.error("a table is parked until somebody asks for a retry", extra={"action": "park", **facts}, exc_info=error)
+        logger.error("a table is parked until a retry is requested", extra={"action": "park", **facts}, exc_info=error)
     else:
         logger.error("a change became a dead letter; the table is refreshed", extra={"action": "dead_letter", **facts}, exc_info=error)

@@ -1,4 +1,4 @@
-"""One lane: a component's way through one lake table's journal; and the queue of a component's lanes. No clock, no thread, no I/O."""
+"""One lane: a component's position in one lake table's journal; and the queue of a component's lanes. No clock, no thread, no I/O."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SHOWN_CHARS = 2000
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Lane:
-    """Where delivery stands; any thread may call it. What is in doubt is settled by a refresh, never by skipping.
+    """The position of delivery; thread-safe. Doubt is resolved by a refresh, never by skipping.
 
-    It has a lock of its own: at one for all lanes every call would queue, and a thread that got it while another held the
-    interpreter would keep it through a whole switch of threads.
+    Each lane has its own lock: with one lock for all lanes every call would queue, and a thread that takes the lock while another
+    runs in the interpreter would hold it for a whole thread switch.
     """
 
     component: Component
@@ -33,15 +33,15 @@ class Lane:
     end: int = 0
     epoch: int = 0
     needs_refresh: bool = False
-    floor: int = 0  # what a refresh must have seen at least: else the same trouble would come again at once
+    floor: int = 0  # the least number that a refresh must have read; below it the same failure would recur at once
     parked: bool = False
-    dropped: bool = False  # something of this lane lies among the dead letters
-    calls: int = 0  # failed ones of the change (or the refresh) that is next
+    dropped: bool = False  # this lane has dead letters
+    calls: int = 0  # failed calls of the next change or refresh
     due: float = 0.0
     busy: bool = False
-    ticket: int = 0  # of its one valid place in a queue; 0 is none
+    ticket: int = 0  # number of its one valid place in a queue; 0: none
     saved: Position | None = None
-    answered: int = 0  # calls, not yet tallied
+    answered: int = 0  # calls not yet counted
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
@@ -53,38 +53,38 @@ class Lane:
         return self.calls > 0
 
     def is_behind(self, end: int) -> bool:
-        """What a handler writes comes before its answer, so before its lane has passed."""
+        """A handler writes before it answers, so its writes come before its lane passes."""
         return self.needs_refresh or self.position < end
 
     def skipped(self, sequence: int, *, epoch: int) -> None:
-        """Changes up to here are not for this component."""
+        """Changes up to this number are not for this component."""
         with self._lock:
             if self.epoch == epoch and sequence > self.position:
                 self._pass(sequence)
 
     def handled(self, sequence: int, *, epoch: int) -> bool:
-        """A call was answered well; False when the answer belongs to an epoch that is over."""
+        """A call succeeded; False if the answer belongs to an earlier epoch."""
         with self._lock:
             if self.epoch != epoch:
                 return False
-            self.answered += 1  # first: whoever sees the lane at its end finds the call counted
+            self.answered += 1  # first: a thread that sees the lane at its end finds the call counted
             self._pass(sequence)
             return True
 
     def refreshed(self, mark: int) -> None:
-        """A mark behind the position tells nothing new: those changes were handled already."""
+        """A mark behind the position is ignored: those changes were already handled."""
         with self._lock:
             self._pass(max(self.position, mark))
             self.end = max(self.end, self.position)
             self.needs_refresh, self.floor = False, 0
 
     def must_refresh(self, *, beyond: int = 0) -> None:
-        """Start again from the registry under a new epoch; answers of the old one are refused."""
+        """Restart from the registry under a new epoch; answers of the old epoch are refused."""
         with self._lock:
             self._restart(beyond=beyond)
 
     def restart_from(self, sequence: int, *, epoch: int) -> None:
-        """Somebody else has been at work on this lane: go on from what the registry says."""
+        """Another instance has worked on this lane: continue from the state in the registry."""
         with self._lock:
             self.position = sequence
             self._restart(epoch=epoch)
@@ -95,7 +95,7 @@ class Lane:
             self._restart()
 
     def failed(self, error: BaseException, *, now: float, draw: float) -> Undelivered | None:
-        """Wait and try again; or, with the dead letter returned, refresh; or, when that was the refresh, park."""
+        """Wait and retry; or return a dead letter and refresh; or, if the refresh failed, park."""
         with self._lock:
             self.calls += 1
             decision = self.retry.decide(error, calls=self.calls, draw=draw)
@@ -142,14 +142,14 @@ class Lane:
 
 
 def describe(error: BaseException) -> str:
-    """Bounded: an error may carry the whole of what it was about."""
+    """Bounded: an error may contain all the data it concerns."""
     return f"{getattr(error, 'code', type(error).__name__)}: {error}"[:_SHOWN_CHARS]
 
 
 class LaneQueue:
-    """The lanes of one component that have work: in turn, and those that wait for their time apart. Starts no thread.
+    """The lanes of one component that have work: ready lanes in turn, and lanes that wait for a time. Starts no thread.
 
-    A lane has one valid place; a newer one makes the older void, so nothing is ever searched.
+    A lane has one valid place; a newer place invalidates the older one, so the queue is never searched.
     """
 
     def __init__(self) -> None:

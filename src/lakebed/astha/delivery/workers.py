@@ -1,4 +1,4 @@
-"""The threads that make the calls: few per component, started when there is work, replaced when one hangs."""
+"""The threads that make the calls: a few per component, started when there is work, replaced when one hangs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class WorkerPool:
-    """Every component has its own: one that is slow or hangs takes no thread from the others."""
+    """Every component has its own threads: a slow or hanging component takes none from the others."""
 
     def __init__(self, delivery: Delivery, *, limit: int) -> None:
         self._delivery, self._limit = delivery, limit
@@ -23,19 +23,19 @@ class WorkerPool:
         delivery.on_work = self._need
 
     def replace(self, component: Component) -> None:
-        """A thread hangs in a handler: it no longer counts, and ends when its call returns."""
+        """Replace a thread that hangs in a handler: it is no longer counted, and ends when its call returns."""
         with self._delivery.lock:
             self._working[component] -= 1
             self._need(component)
 
     def join(self, deadline: float) -> bool:
-        """Wait until every thread has ended; False when one hangs in a handler."""
+        """Wait until every thread has ended; False if one hangs in a handler."""
         for thread in list(self._threads):
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
     def _need(self, component: Component) -> None:
-        """With delivery's lock held."""
+        """Called with delivery's lock held."""
         if self._idle[component] or self._working[component] >= self._limit or self._delivery.stopped:
             return
         self._working[component] += 1
