@@ -24,7 +24,7 @@ def test_a_preview_says_what_straddles_and_the_call_that_retires_it(registry: Re
 
     assert f"{insert_hours(0, 2)} (100 rows) extends beyond the range {insert_hours(1, 3)}" in filled
     assert f"Widen the range to {insert_hours(0, 3)}" in filled
-    assert f"{insert_hours(2, 4)} (an empty partition) reaches beyond" in empty
+    assert f"{insert_hours(2, 4)} (an empty partition) extends beyond" in empty
     call = empty[empty.index("retire_partition_by_metadata(") :]
     done = eval(call, {"retire_partition_by_metadata": partial(admin.retire_partition_by_metadata, registry)})  # noqa: S307 - as a person would paste it
     assert (done.empty, done.non_empty) == (1, 0)
@@ -46,7 +46,7 @@ def test_each_outcome_says_in_a_sentence_whether_the_partition_was_empty(registr
         "retired 100 rows: 1 files (20,000 bytes) are deleted after their grace period",
         "retired an empty partition: it had no rows and no file",
     ]
-    assert [str(o.message).split(":")[0] for o in late] == ["not found"] * 2
+    assert [str(o.message).split(":")[0] for o in late] == ["not there any more"] * 2
     assert ["empty" in str(o.message) for o in late] == [False, True]
 
 

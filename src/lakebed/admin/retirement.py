@@ -347,7 +347,7 @@ def _carry_out(registry: Registry, rows: Sequence[Listed], task: _Task, options:
 
 def _write_down(registry: Registry, run: OpenRun, task: _Task, kept: Sequence[RetireOutcome]) -> None:
     """A call that found nothing to do, or whose transaction was rolled back because of the partitions it names."""
-    suffix = {"error": f"all or nothing: {len(kept)} partitions cannot be retired, so nothing was changed"} if kept else {}
+    suffix = {"error": f"all or nothing: {len(kept)} partitions were left unchanged"} if kept else {}
     with registry.write() as tx:
         run.finish(tx, state="failed" if kept else "done", result=_finished(task, kept).totals() | suffix)
 
