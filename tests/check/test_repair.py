@@ -174,7 +174,7 @@ def test_a_truncated_file_is_gone_for_readers_once_its_partition_is_retired(regi
     done = repair(registry, storage, dry_run=False, retire_damaged=True)
 
     assert [(left.rule, left.can_retire) for left in done.left] == [("file_size", False)]
-    assert "goes after its grace" in done.left[0].advice
+    assert "deleted after its grace period" in done.left[0].advice
     assert "table_counters" not in found(registry, storage)
 
 

@@ -44,7 +44,7 @@ def test_a_repair_is_planned_first_and_mends_only_with_execute(shell: Shell) -> 
 
     assert (planned.exit_code, again.exit_code, done.exit_code) == (3, 3, 0), done.output
     assert "nothing was changed" in planned.output
-    assert "count the table's rows" in done.output
+    assert "recount the table's rows" in done.output
     assert shell.run("check").exit_code == 0
     assert "nothing to mend" in shell.run("repair").output
 
@@ -56,7 +56,7 @@ def test_a_repair_that_was_carried_out_does_not_say_that_nothing_was_changed(she
 
     assert done.exit_code == 0
     assert "nothing was changed" not in done.output
-    assert done.output.count("count the table's rows") == 1
+    assert done.output.count("recount the table's rows") == 1
 
 
 @pytest.mark.parametrize("execute", [[], ["--execute", "--yes"]])

@@ -1,4 +1,4 @@
-"""`lakebed repair`: a plan from what the check found, then what can be mended is mended. Nothing here invents data."""
+"""`lakebed repair`: plans repairs from the findings of the check and applies them. Nothing here invents data."""
 
 from lakebed.iceberg.repair import Repair
 from lakebed.repair.remedies import Allowed, Left, Remedy, RepairPlan, RepairStep, plan_repairs

@@ -1,4 +1,4 @@
-"""Reading footers and statistics again, from files that are still exactly what was registered."""
+"""Reads footers and statistics again from files that still match their registration exactly."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
     from lakebed.storage.protocol import Storage
 
-Captured = tuple[Registered, CapturedFile | LakebedError | None]  # None: no Parquet, so there is nothing to capture
+Captured = tuple[Registered, CapturedFile | LakebedError | None]  # None: not Parquet, so there is nothing to capture
 
 
 def recapture_files(registry: Registry, storage: Storage, paths: Sequence[str]) -> tuple[int, list[LakebedError]]:
-    """Footers and statistics of registered files; how many were repaired, and why the others were not."""
+    """Repair footers and statistics of registered files. Return how many were repaired, and why the others were not."""
     repaired, refused = 0, []
     for registered, captured in capture_registered(registry, storage, paths):
         if isinstance(captured, LakebedError):
@@ -41,7 +41,7 @@ def recapture_files(registry: Registry, storage: Storage, paths: Sequence[str]) 
 
 
 def reread_event_ranges(registry: Registry, storage: Storage, partition_ids: Sequence[int]) -> tuple[int, list[LakebedError]]:
-    """Event ranges of partitions from the footers of their live files; JSON tells none."""
+    """Read event ranges of partitions again from the footers of their live files; JSON files have none."""
     repaired, refused = 0, []
     for partition_id in partition_ids:
         try:
@@ -68,14 +68,14 @@ def _event_range(registry: Registry, storage: Storage, partition_id: int) -> tup
         if registered.event_time_field is None:
             return registered.table_id, None
         if answer is None or answer.event_range is None:
-            message = f"{registered.path} tells no event time: retire its partition and write the rows again"
+            message = f"{registered.path} has no event time: retire its partition and write the rows again"
             raise InvalidValueError(message)
         ranges.append(answer.event_range)
     return captured[0][0].table_id, join_event_ranges(ranges)
 
 
 def capture_registered(registry: Registry, storage: Storage, paths: Sequence[str]) -> Iterator[Captured]:
-    """What the files say now, parsed in a disposable process; a file that is not what was registered is an error."""
+    """The present footers of the files, parsed in a disposable process; a file that differs from its registration is an error."""
     found = find_registered(registry, paths)
     yield from ((file, None) for file in found if file.file_type != "parquet")
     parquet = [file for file in found if file.file_type == "parquet"]
@@ -99,7 +99,7 @@ def _compare(file: Registered, answer: CapturedFile | LakebedError) -> CapturedF
         return answer
     new = answer.file
     if (new.size_bytes, new.row_count) != (file.size_bytes, file.row_count):
-        difference = f"it has {new.row_count} rows in {new.size_bytes} bytes, {file.row_count} in {file.size_bytes} were registered"
+        difference = f"it has {new.row_count} rows in {new.size_bytes} bytes, but was registered with {file.row_count} in {file.size_bytes}"
         return FileChangedError(file.path, reason=difference)
     footer = new.footer.checksum if new.footer is not None else ""
     if file.checksum not in {new.checksum, footer} and file.checksum_kind != "none":

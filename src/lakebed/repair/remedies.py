@@ -1,4 +1,4 @@
-"""Which remedy each finding has: pure, so that a plan can be read before anything happens."""
+"""The remedy of each finding. Pure, so that a plan can be reviewed before anything is changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Remedy(StrEnum):
-    """In the order in which they are applied. Kept in `runs`: never rename."""
+    """In the order in which they are applied. Stored in `runs`: never rename the values."""
 
     RESTORE_GUARDS = "restore_guards"
     REINDEX = "reindex"
@@ -38,7 +38,7 @@ class Remedy(StrEnum):
     REQUEUE = "requeue"
     UNQUEUE = "unqueue"
     RECOUNT = "recount"
-    MEND_LEASES = "mend_leases"
+    REPAIR_LEASES = "mend_leases"
     RECOVER = "recover"
     LOWER_HORIZON = "lower_horizon"
     DROP_PURGED = "drop_purged"
@@ -51,41 +51,41 @@ class Remedy(StrEnum):
 
 
 WHAT = {
-    Remedy.RESTORE_GUARDS: "make the registry's triggers and constraints anew; every component refreshes",
-    Remedy.REINDEX: "build the registry's indexes anew",
-    Remedy.DISOWN: "let go of rows of a table that does not exist",
-    Remedy.DROP_STATISTICS: "drop statistics that belong to no file",
-    Remedy.DROP_FOOTERS: "drop footers that belong to no file, and give the others back to their table",
-    Remedy.RESCOPE: "give the partitions the scope of their table, instance and schema",
-    Remedy.CLEAR_EMPTY: "take from empty partitions what they cannot have",
-    Remedy.RECOUNT_PARTITIONS: "count rows and files of the partitions again",
-    Remedy.RECAPTURE: "read footer and statistics again from files that are still what was registered",
+    Remedy.RESTORE_GUARDS: "recreate the registry's triggers and constraints; every component refreshes",
+    Remedy.REINDEX: "rebuild the registry's indexes",
+    Remedy.DISOWN: "delete rows of a table that does not exist",
+    Remedy.DROP_STATISTICS: "delete statistics that belong to no file",
+    Remedy.DROP_FOOTERS: "delete footers that belong to no file, and assign the others to their table",
+    Remedy.RESCOPE: "set the scope of the partitions to that of their table, instance and schema",
+    Remedy.CLEAR_EMPTY: "clear values that empty partitions cannot have",
+    Remedy.RECOUNT_PARTITIONS: "recount rows and files of the partitions",
+    Remedy.RECAPTURE: "read footer and statistics again from files that still match their registration",
     Remedy.EVENT_RANGE: "read the partitions' event ranges again from their files",
     Remedy.RETIRE_EMPTY: "retire empty partitions that cover no time",
-    Remedy.RETIRE_DAMAGED: "retire the partitions of files that are lost or changed: their rows are gone for readers",
-    Remedy.NEW_SLOTS: "give partitions in the future new slots, in their order, and lower the last slot; views over them become stale",
-    Remedy.RETIRE_FUTURE: "retire slices of a view set that lie in the future; their rows are built again from the source",
-    Remedy.RENUMBER: "date retirements with impossible numbers to now",
-    Remedy.REGROUP: "give the files the groups that their rows demand",
+    Remedy.RETIRE_DAMAGED: "retire the partitions of lost or changed files: readers no longer see their rows",
+    Remedy.NEW_SLOTS: "assign new slots, in order, to partitions in the future and lower the last slot; views over them become stale",
+    Remedy.RETIRE_FUTURE: "retire slices of a view set that are in the future; their rows are built again from the source",
+    Remedy.RENUMBER: "set impossible retirement numbers to the current one",
+    Remedy.REGROUP: "set the groups of the files from their rows",
     Remedy.REQUEUE: "queue retired files for deletion again",
-    Remedy.UNQUEUE: "take live files out of the deletion queue",
-    Remedy.RECOUNT: "count the table's rows, files and bytes again",
-    Remedy.MEND_LEASES: "let leases on impossible numbers protect everything until they end, and drop numbers of no lease",
-    Remedy.RECOVER: "undo what dead writers left behind",
-    Remedy.LOWER_HORIZON: "let `as_of` reach only as far as files are known to exist",
-    Remedy.DROP_PURGED: "delete changes that were purged already",
+    Remedy.UNQUEUE: "remove live files from the deletion queue",
+    Remedy.RECOUNT: "recount the table's rows, files and bytes",
+    Remedy.REPAIR_LEASES: "let leases on impossible numbers protect all files until they end, and delete numbers without a lease",
+    Remedy.RECOVER: "undo the operations of dead writers",
+    Remedy.LOWER_HORIZON: "limit `as_of` to states whose files are known to exist",
+    Remedy.DROP_PURGED: "delete changes below the purge limit",
     Remedy.FORGET_JOURNAL: "purge the journal and refresh every component from the registry",
     Remedy.REFRESH_COMPONENT: "refresh the component from the registry",
-    Remedy.REFRESH_ICEBERG: "make the Iceberg table equal to the registry again",
-    Remedy.FINALIZE_MISSING: "finish the deletion of retired files that are gone already",
-    Remedy.GIVE_UP_NEWER: "take operations of a lost history for rolled back, so that their files may be swept",
-    Remedy.SWEEP: "queue files that nobody knows for deletion, if they are old enough",
+    Remedy.REFRESH_ICEBERG: "bring the Iceberg table in step with the registry",
+    Remedy.FINALIZE_MISSING: "finish the deletion of retired files that are already gone",
+    Remedy.GIVE_UP_NEWER: "mark operations of a lost history as rolled back, so that their files may be swept",
+    Remedy.SWEEP: "queue unknown files for deletion if they are old enough",
 }
 
 
 ICEBERG = {
-    "refresh": "compare the Iceberg table with the registry and mend it",
-    "rebuild": "make the Iceberg table anew from the registry; its earlier snapshots are given up",
+    "refresh": "compare the Iceberg table with the registry and repair it",
+    "rebuild": "rebuild the Iceberg table from the registry; its earlier snapshots are lost",
     "adopt_foreign": "register the files that another program committed",
     "discard_foreign": "go back to the schema, spec, properties and snapshot that Lakebed wrote; the other program's snapshot stays as a tag",
 }
@@ -93,7 +93,7 @@ ICEBERG = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairStep:
-    """One remedy for one table (None: for the registry), with what the check named."""
+    """One remedy for one table (None: for the registry), with the subjects of the findings."""
 
     remedy: Remedy
     table: str | None
@@ -108,7 +108,7 @@ class RepairStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """A finding that cannot be mended by a program, and what a person can do."""
+    """A finding that no program can repair, and what a person can do."""
 
     rule: str
     table: str | None
@@ -153,8 +153,8 @@ _SIMPLE: dict[str, Remedy] = {
     "cursor_range": Remedy.REFRESH_COMPONENT,
     "cursor_lost": Remedy.REFRESH_COMPONENT,
     "operation_stuck": Remedy.RECOVER,
-    "lease_number": Remedy.MEND_LEASES,
-    "lease_unknown": Remedy.MEND_LEASES,
+    "lease_number": Remedy.REPAIR_LEASES,
+    "lease_unknown": Remedy.REPAIR_LEASES,
     "iceberg_pointer": Remedy.REFRESH_ICEBERG,
     "iceberg_tree": Remedy.REFRESH_ICEBERG,
     "iceberg_files": Remedy.REFRESH_ICEBERG,
@@ -164,7 +164,7 @@ _SIMPLE: dict[str, Remedy] = {
     "unregistered_file": Remedy.SWEEP,
 }
 DAMAGED = frozenset({"file_missing", "file_place", "file_unreadable", "file_size", "file_checksum", "file_pages", "file_partition"})
-# What only a person can decide, or only a backup can bring back
+# Findings that need a person's decision or a backup
 FOR_PEOPLE = frozenset(
     {
         "rule_failed",
@@ -188,7 +188,7 @@ _PARTITIONS_AT_FAULT = frozenset({"partition_sums", "partition_empty", "partitio
 
 
 def _judge_sums(finding: Finding) -> Remedy | None:
-    """Both figures wrong: a file row was lost or moved, and the partition's own figures are the only witness."""
+    """If both counts are wrong, a file row was lost or moved, and the partition's own counts are the only record."""
     rows, files, live_rows, live_files = finding.facts
     return Remedy.RECOUNT_PARTITIONS if live_files and (rows == live_rows) != (files == live_files) else None
 
@@ -198,7 +198,7 @@ def _judge_integrity(finding: Finding) -> Remedy | None:
 
 
 def _judge_reference(finding: Finding) -> Remedy | None:
-    return {"partition_metadata": Remedy.DROP_FOOTERS, "lease_numbers": Remedy.MEND_LEASES}.get(finding.subject.split()[0])
+    return {"partition_metadata": Remedy.DROP_FOOTERS, "lease_numbers": Remedy.REPAIR_LEASES}.get(finding.subject.split()[0])
 
 
 def _judge_range_entry(finding: Finding) -> Remedy:
@@ -230,7 +230,7 @@ KNOWN_RULES = _SIMPLE.keys() | _JUDGED.keys() | DAMAGED | FOR_PEOPLE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A remedy that was applied to what a finding names: if it is found again, the remedy did not help."""
+    """A remedy that was applied to the subject of a finding: if the finding recurs, the remedy did not help."""
 
     remedy: Remedy
     rule: str
@@ -240,7 +240,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
-    """What a person has to ask for, because something is given up with it."""
+    """Remedies that a person must request, because they give something up."""
 
     retire_damaged: bool = False
     give_up_newer: bool = False
@@ -257,9 +257,9 @@ NOTHING_GIVEN_UP = Allowed()
 def plan_repairs(
     findings: Iterable[Finding], *, allowed: Allowed = NOTHING_GIVEN_UP, tried: AbstractSet[Tried] = frozenset()
 ) -> RepairPlan:
-    """One step per remedy and table, in the order in which they are applied; what has no (other) remedy is left, with what to do."""
+    """One step per remedy and table, in the order in which they are applied; findings without a (further) remedy are left, with advice."""
     problems = [finding for finding in findings if finding.severity is not Severity.INFO]
-    halted = {finding.table for finding in problems if finding.rule == "table_groups"}  # nothing may be committed there
+    halted = {finding.table for finding in problems if finding.rule == "table_groups"}  # no commit is allowed there
     chosen: dict[tuple[Remedy, str | None], list[Finding]] = {}
     left: list[Left] = []
     for finding in problems:
@@ -291,11 +291,14 @@ def _describe_left(finding: Finding) -> Left:
 
 def _also(finding: Finding) -> str:
     if can_retire(finding):
-        return "; `--retire-damaged` retires the partition, its rows are then gone for readers"
+        return "; `--retire-damaged` retires the partition, and readers no longer see its rows"
     if finding.facts == ("retired",):
-        return "; the file is retired and goes after its grace, only readers of earlier states may miss it"
-    if finding.rule.startswith("iceberg_") and finding.rule not in {"iceberg_missing", "iceberg_foreign"}:  # it gives up what others wrote
-        return f"; `lakebed repair {finding.table} --how rebuild` makes the Iceberg table anew and gives up its earlier snapshots"
+        return "; the file is retired and deleted after its grace period, so only reads of earlier states may fail"
+    if finding.rule.startswith("iceberg_") and finding.rule not in {
+        "iceberg_missing",
+        "iceberg_foreign",
+    }:  # a rebuild would discard commits of other programs
+        return f"; `lakebed repair {finding.table} --how rebuild` rebuilds the Iceberg table and loses its earlier snapshots"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Check, plan, mend, check again: until nothing is left that a program can mend."""
+"""Check, plan, repair and check again, until nothing is left that a program can repair."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ _MAX_ROUNDS = 20
 
 
 class RepairOptions(TypedDict, total=False):
-    """What a repair understands besides the table."""
+    """The options of a repair."""
 
-    how: Repair | None  # default None: all that the check finds; refresh, rebuild, adopt_foreign or discard_foreign: one Iceberg table
-    dry_run: bool  # default True: only say what would be done
+    how: Repair | None  # default None: all findings of the check; refresh, rebuild, adopt_foreign or discard_foreign: one Iceberg table
+    dry_run: bool  # default True: report only, change nothing
     deep: bool  # default False; True: read every file whole before judging
     pages: bool  # default False; True: decode every page of every file before judging
     retire_damaged: bool  # default False; True: retire partitions whose files are lost or changed
-    give_up_newer: bool  # default False; True: give up files that a registry restored from an older backup never heard of
+    give_up_newer: bool  # default False; True: give up files that are unknown to a registry restored from an older backup
     max_partitions: int  # default 10,000: refuse to retire more
-    orphans_older_than: timedelta  # default a day: leave younger files that nobody knows alone
+    orphans_older_than: timedelta  # default a day: skip younger unknown files
     actor: str | None  # default user@host
-    progress: Callable[[int, int], None] | None  # told by each of its checks how far it has come
+    progress: Callable[[int, int], None] | None  # called by each check with its progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOutcome:
-    """One step of a repair; `outcome` is planned, done or failed, and `told` says what came of it."""
+    """One step of a repair; `outcome` is planned, done or failed, `told` the report of its result."""
 
     remedy: str
     table: str | None
@@ -64,9 +64,9 @@ class StepOutcome:
 @single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairResult:
-    """`left` is what no program can mend, each with what to do; `clean` whether the last check found nothing.
+    """`left` are the findings that no program can repair, with advice; `clean` is whether the last check found nothing.
 
-    Of the repair of one table all of this is about that table; `elsewhere` counts what its check found in others and in the registry.
+    For the repair of one table, all fields concern that table; `elsewhere` counts findings in other tables and in the registry.
     """
 
     steps: Rows[StepOutcome]
@@ -82,9 +82,9 @@ class RepairResult:
 
 
 def repair(registry: Registry, storage: Storage, table: str | None = None, **options: Unpack[RepairOptions]) -> RepairResult:
-    """Mend what can be mended, of one table or of the whole lake; only say so unless `dry_run=False`.
+    """Repair what a program can repair, of one table or of the whole lake. A dry run unless `dry_run=False`.
 
-    Lost or changed files cannot be mended: their partitions are named, and retired only when `retire_damaged` is asked for.
+    Lost or changed files cannot be repaired: their partitions are reported, and retired only with `retire_damaged`.
     """
     require_options("repair", options, RepairOptions.__annotations__)
     how = options.get("how")
@@ -99,9 +99,9 @@ def repair(registry: Registry, storage: Storage, table: str | None = None, **opt
 
 
 def _repair_iceberg(registry: Registry, storage: Storage, table: LakeTable | None, how: Repair, options: RepairOptions) -> RepairResult:
-    """One table, one way, whatever the check says."""
+    """Repair one table in the given way, independent of the check."""
     if how not in get_args(Repair) or table is None:
-        message = f"how={how!a}: name a table, and one of {', '.join(get_args(Repair))}"
+        message = f"how={how!a}: give a table, and one of {', '.join(get_args(Repair))}"
         raise InvalidValueError(message)
     step = StepOutcome(remedy=f"iceberg_{how}", table=str(table.name), subjects=1, what=ICEBERG[how], outcome="planned")
     if options.get("dry_run", True):
@@ -111,22 +111,22 @@ def _repair_iceberg(registry: Registry, storage: Storage, table: LakeTable | Non
     with keeping_run(registry, run):
         _begin(registry, run)
         done = repair_table(registry, storage, table.table_id, how)
-        told = "it was as it should be" if done is None else _describe(done)
-        _finish(registry, run, "done", {"told": told})
-    outcome = replace(step, outcome="done", told=told)
+        report = "nothing to repair" if done is None else _describe(done)
+        _finish(registry, run, "done", {"told": report})
+    outcome = replace(step, outcome="done", told=report)
     looked = _look(registry, storage, str(table.name), options)
     return looked.to_result([outcome], run_id=run.run_id)
 
 
 def _describe(done: Advanced) -> str:
-    back = f"as Lakebed wrote it again: {', '.join(done.undone)}; " if done.undone else ""
+    back = f"restored as Lakebed wrote it: {', '.join(done.undone)}; " if done.undone else ""
     at = "" if done.snapshot_id is None else f" with snapshot {done.snapshot_id}"
-    return f"{back}stands at group {done.group}{at}"
+    return f"{back}is at group {done.group}{at}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Looked:
-    """What a check found of what is to be mended, and how much besides."""
+    """The findings of a check on what is to be repaired, and the number of others."""
 
     plan: RepairPlan
     clean: bool
@@ -177,8 +177,8 @@ def _carry_out(registry: Registry, storage: Storage, table: str | None, looked: 
         orphans_older_than=options.get("orphans_older_than", DEFAULT_AGE),
     )
     progress = _Progress()
-    told = {"table": table, "steps": [{"remedy": s.remedy, "table": s.table, "subjects": len(s.subjects)} for s in looked.plan.steps]}
-    run = OpenRun("repair", actor=actor, plan=told, so_far=progress.totals)
+    plan = {"table": table, "steps": [{"remedy": s.remedy, "table": s.table, "subjects": len(s.subjects)} for s in looked.plan.steps]}
+    run = OpenRun("repair", actor=actor, plan=plan, so_far=progress.totals)
     with keeping_run(registry, run):
         _begin(registry, run)
         looked = _run_rounds(runner, table, looked, progress, options)
@@ -188,7 +188,7 @@ def _carry_out(registry: Registry, storage: Storage, table: str | None, looked: 
 
 
 def _run_rounds(runner: StepRunner, table: str | None, looked: _Looked, progress: _Progress, options: RepairOptions) -> _Looked:
-    """Until a check finds nothing that was not tried: what one remedy brings to light another may mend."""
+    """Repeat until a check finds nothing untried: one remedy may expose a finding that another repairs."""
     for _ in range(_MAX_ROUNDS):
         _run_all(runner, looked.plan, progress)
         looked = _look(runner.registry, runner.storage, table, options, tried=progress.tried)
@@ -198,18 +198,18 @@ def _run_rounds(runner: StepRunner, table: str | None, looked: _Looked, progress
 
 
 def _run_all(runner: StepRunner, plan: RepairPlan, progress: _Progress) -> None:
-    """Steps fail for themselves: what one cannot mend stops no other."""
+    """Steps are independent: a failed step does not stop the others."""
     for step in plan.steps:
         progress.tried |= list_tried(step)
         try:
-            progress.outcomes.append(_outcome(step, "done", told=runner.run(step)))
+            progress.outcomes.append(_outcome(step, "done", runner.run(step)))
         except LakebedError as exc:
             logger.warning("a step of a repair failed", extra={"action": "repair", "remedy": str(step.remedy), "reason": str(exc)})
-            progress.outcomes.append(_outcome(step, "failed", told=str(exc)))
+            progress.outcomes.append(_outcome(step, "failed", str(exc)))
 
 
 def _begin(registry: Registry, run: OpenRun) -> None:
-    """Where triggers are missing this is still written: `runs` has none."""
+    """Works even if triggers are missing: `runs` has none."""
     with registry.write() as tx:
         run.begin(tx)
 
@@ -219,5 +219,5 @@ def _finish(registry: Registry, run: OpenRun, state: str, result: dict[str, Any]
         run.finish(tx, state=state, result=result)
 
 
-def _outcome(step: RepairStep, outcome: str, *, told: str = "") -> StepOutcome:
-    return StepOutcome(remedy=str(step.remedy), table=step.table, subjects=len(step.subjects), what=step.what, outcome=outcome, told=told)
+def _outcome(step: RepairStep, outcome: str, report: str = "") -> StepOutcome:
+    return StepOutcome(remedy=str(step.remedy), table=step.table, subjects=len(step.subjects), what=step.what, outcome=outcome, told=report)

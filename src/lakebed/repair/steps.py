@@ -1,4 +1,4 @@
-"""Carrying out one step of a repair. Every step may be repeated, and looks at the rows again under their table's lock."""
+"""Carries out one step of a repair. Every step may be repeated, and reads the rows again under their table's lock."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRunner:
-    """One repair under way."""
+    """One running repair."""
 
     registry: Registry
     storage: Storage
@@ -41,11 +41,11 @@ class StepRunner:
     orphans_older_than: timedelta = DEFAULT_AGE
 
     def run(self, step: RepairStep) -> str:
-        """What was done, in words; raises what stood in the way."""
+        """Carry out a step and describe what was done; raises if it fails."""
         return _STEPS[step.remedy](self, step)
 
     def table_ids(self, step: RepairStep) -> list[int]:
-        """Of the step's table, dropped ones of the same name too: every remedy changes only what is wrong."""
+        """The ids of the step's table and of dropped tables of the same name: every remedy changes only what is wrong."""
         return [row.id for row in list_all_tables(self.registry) if step.table in (None, f"{row.database}.{row.name}")]
 
     def within(self, body: Callable[[Transaction], int]) -> int:
@@ -60,12 +60,12 @@ class StepRunner:
 
 
 def _restore(runner: StepRunner, _: RepairStep) -> str:
-    return f"made anew: {', '.join(restore_programs(runner.registry)) or 'nothing'}"
+    return f"recreated: {', '.join(restore_programs(runner.registry)) or 'nothing'}"
 
 
 def _reindex(runner: StepRunner, _: RepairStep) -> str:
     reindex(runner.registry)
-    return "all indexes were built anew"
+    return "all indexes were rebuilt"
 
 
 def _disown(runner: StepRunner, step: RepairStep) -> str:
@@ -133,7 +133,7 @@ def _unqueue(runner: StepRunner, step: RepairStep) -> str:
 
 
 def _recount(runner: StepRunner, step: RepairStep) -> str:
-    return f"{rows.recount_tables(runner.registry, runner.table_ids(step))} table(s) counted again"
+    return f"{rows.recount_tables(runner.registry, runner.table_ids(step))} table(s) recounted"
 
 
 def _repair_leases(runner: StepRunner, _: RepairStep) -> str:
@@ -157,14 +157,14 @@ def _refresh_component(runner: StepRunner, step: RepairStep) -> str:
 def _refresh_iceberg(runner: StepRunner, step: RepairStep) -> str:
     live = [row.id for row in list_all_tables(runner.registry) if step.table == f"{row.database}.{row.name}" and row.dropped_at is None]
     done = [repair_table(runner.registry, runner.storage, table_id, "refresh") for table_id in live]
-    return "committed anew" if any(done) else "nothing had to be committed"
+    return "committed again" if any(done) else "nothing to commit"
 
 
 def _finalize(runner: StepRunner, step: RepairStep) -> str:
     done = finalize_missing(runner.registry, step.subjects)
     if done < len(step.subjects):
         raise FileChangedError(
-            step.subjects[0], reason=f"{len(step.subjects) - done} retired file(s) are gone that a kept snapshot or a lease counts on"
+            step.subjects[0], reason=f"{len(step.subjects) - done} missing retired file(s) are still needed by a kept snapshot or a lease"
         )
     return _files(done)
 
@@ -199,9 +199,9 @@ def _partitions(count: int) -> str:
 
 
 def _report(done: str, refused: list[LakebedError]) -> str:
-    """Refused as a whole when one was: the check tells which are left."""
+    """The step fails if one file was refused; the next check reports which are left."""
     if refused:
-        message = f"{done}, {len(refused)} not: {refused[0]}"
+        message = f"{done}, {len(refused)} refused: {refused[0]}"
         raise InvalidValueError(message)
     return done
 
@@ -226,7 +226,7 @@ _STEPS: dict[Remedy, Callable[[StepRunner, RepairStep], str]] = {
     Remedy.REQUEUE: _requeue,
     Remedy.UNQUEUE: _unqueue,
     Remedy.RECOUNT: _recount,
-    Remedy.MEND_LEASES: _repair_leases,
+    Remedy.REPAIR_LEASES: _repair_leases,
     Remedy.RECOVER: _recover,
     Remedy.LOWER_HORIZON: partial(_in_journals, body=lower_horizon),
     Remedy.DROP_PURGED: partial(_in_journals, body=drop_purged),
