@@ -90,7 +90,7 @@ def test_a_thread_that_fails_again_and_again_says_so_and_an_answer_of_the_regist
         raise RegistryUnavailableError(message)
 
     with repeating(body) as thread, repeating(refuse) as waiting:
-        wait_until(lambda: "the clock thread failed 3 times in a row: KeyError: 'x'" in thread.problem)
+        wait_until(lambda: "the clock thread failed 3 consecutive times: KeyError: 'x'" in thread.problem)
         failing.clear()
         wait_until(lambda: not thread.problem)
         assert (waiting.restarts, waiting.problem) == (0, "")

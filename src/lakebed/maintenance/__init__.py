@@ -1,1 +1,1 @@
-"""Upkeep by itself: what is due by a persisted schedule, and what somebody asked for."""
+"""Automatic maintenance: tasks due by a persisted schedule, and requested work."""

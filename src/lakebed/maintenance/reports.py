@@ -1,4 +1,4 @@
-"""What a task tells, and how one table's failure is kept from the others."""
+"""The report of a task, and the isolation of one table's failure from the others."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _MOST_SHOWN = 20
 
 
 class StoppedError(Exception):
-    """The service is to end: whatever runs is left as after a crash, and the next process goes on with it. Never leaves maintenance."""
+    """The service is ending: running work is left as after a crash, and the next process continues it. Never leaves maintenance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Figures for the run's row; with problems the run has failed, though everything else of it was done."""
+    """Counts for the run's row; with problems the run has failed, although all other work was done."""
 
     result: Mapping[str, Any] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
@@ -42,11 +42,11 @@ class Report:
 
 @contextmanager
 def isolated(what: str, problems: list[str]) -> Iterator[None]:
-    """An error of this one is noted, and the next goes on."""
+    """An error in the block is recorded, and the task continues."""
     try:
         yield
     except LakebedError as exc:
         problems.append(f"{what}: {exc.code}: {exc}")
         logger.warning(
-            "a part of a task failed; the others go on", extra={"action": "task", "what": what, "code": exc.code, "reason": str(exc)}
+            "a part of a task failed; the others continue", extra={"action": "task", "what": what, "code": exc.code, "reason": str(exc)}
         )

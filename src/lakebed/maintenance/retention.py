@@ -1,4 +1,4 @@
-"""What grows old: partitions by their table's own retention, views before what they were built from, and snapshots."""
+"""Expires partitions by the retention of their table, views before their sources, and snapshots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def retire_expired(place: Workplace) -> Report:
-    """Tables with a retention of their own. Views go first: one that is expired itself must not look stale for want of its source."""
+    """Tables that have a retention. Views come first: an expired slice must not look stale because its source is gone."""
     sums: Counter[str] = Counter()
     problems: list[str] = []
     for table in list_views_first(place):
@@ -37,7 +37,7 @@ def retire_expired(place: Workplace) -> Report:
 
 
 def expire_snapshots(place: Workplace) -> Report:
-    """Requests for every table, also where no event and no tick of the snapshotter came by; the updater carries them out."""
+    """Requests expiry for every table, even without an event or a tick of the snapshotter; the updater carries it out."""
     requested = 0
     problems: list[str] = []
     for row in list_tables(place.registry):
@@ -50,7 +50,7 @@ def expire_snapshots(place: Workplace) -> Report:
 
 
 def list_views_first(place: Workplace) -> list[LakeTable]:
-    """Every table before all that it reads."""
+    """Every table before the tables that it reads."""
     names = [TableName(row.database, row.name) for row in list_tables(place.registry)]
     with place.registry.read() as reader:
         reads = list_definitions(reader)
@@ -58,7 +58,7 @@ def list_views_first(place: Workplace) -> list[LakeTable]:
 
 
 def order_readers_first(names: Sequence[TableName], reads: Mapping[TableName, frozenset[TableName]]) -> list[TableName]:
-    """Depth first, reversed: definitions have no cycles."""
+    """Depth first, reversed; definitions have no cycles."""
     ordered: dict[TableName, None] = {}
 
     def visit(name: TableName) -> None:

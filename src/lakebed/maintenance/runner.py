@@ -1,4 +1,4 @@
-"""The runner: two threads that carry out what is due or asked for, while this process holds the lease."""
+"""The runner: two threads that carry out due tasks and requested work while this process holds the lease."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-REQUESTED = "requested"  # how work that somebody asked for is counted
+REQUESTED = "requested"  # the name under which requested work is counted
 LOOK_S = 1.0
-MAX_ATTEMPTS = 3  # at requested work that ends the process
+MAX_ATTEMPTS = 3  # at requested work during which the process ended
 _JOBS = (MATERIALIZE, REGENERATE)
-# What builds views may take hours: the rest does not wait for it
+# Tasks that build views may take hours: the others do not wait for them
 _BUILDING = frozenset({Task.MATERIALIZE, Task.MERGE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTally:
-    """Of one task, since this process started; `succeeded_at` is the registry's memory, in microseconds."""
+    """The counts of one task since this process started; `succeeded_at` comes from the registry, in microseconds."""
 
     runs: int = 0
     failures: int = 0
@@ -62,7 +62,7 @@ class TaskTally:
 
 
 class Runner:
-    """Only the holder of the lease runs anything, and asks before each task whether it still is."""
+    """Tasks run only while this process holds the lease, which is checked before each task."""
 
     def __init__(
         self,
@@ -90,19 +90,19 @@ class Runner:
             thread.start()
 
     def stop(self, timeout_s: float) -> bool:
-        """Whether every task under way has ended within the timeout; one that has not is taken up by the next process."""
+        """Whether every running task has ended within the timeout; the next process takes up one that has not."""
         self._stopping.set()
         deadline = time.monotonic() + timeout_s
         ended = [thread.join(deadline - time.monotonic()) for thread in self.threads]
         return all(ended)
 
     def tallies(self) -> dict[str, TaskTally]:
-        """By task, and under `requested` what somebody asked for."""
+        """By task; requested work is under `requested`."""
         with self._guard:
             return {name: self._tallies.get(name, TaskTally()) for name in (*Task, REQUESTED)}
 
     def run_due(self, tasks: frozenset[Task] = frozenset(Task)) -> list[Task]:
-        """Carry out, in this thread, what is due of these tasks, each once at most; those that ran."""
+        """Carry out the due ones of these tasks in this thread, each at most once. Return those that ran."""
         ran: list[Task] = []
         while not self._stopping.is_set() and (lease := self._lease()) is not None:
             self._settle_in(lease)
@@ -114,7 +114,7 @@ class Runner:
         return ran
 
     def run_requested(self) -> int:
-        """Carry out, in this thread, what was asked for; how many."""
+        """Carry out requested work in this thread. Return the number of runs."""
         done = 0
         while not self._stopping.is_set() and (lease := self._lease()) is not None:
             self._settle_in(lease)
@@ -127,7 +127,7 @@ class Runner:
     # -- one thread each ----------------------------------------------------------------------
 
     def _work(self, tasks: frozenset[Task]) -> None:
-        with suppress(StoppedError):  # then the thread ends by itself
+        with suppress(StoppedError):  # the thread then ends by itself
             self.run_due(tasks)
 
     def _work_on_views(self) -> None:
@@ -136,7 +136,7 @@ class Runner:
             self.run_requested()
 
     def _settle_in(self, lease: Lease) -> None:
-        """Once per lease: what the holder before left open is not running any more, and writers may have died with it."""
+        """Once per lease: runs that the previous holder left open are closed, and its dead writers are recovered."""
         with self._settling:
             if self._epoch == lease.epoch:
                 return
@@ -176,14 +176,14 @@ class Runner:
         if not begin_requested(registry, lease, work):
             return False
         if work.attempts >= MAX_ATTEMPTS:
-            report = Report(problems=(f"given up: the service ended {work.attempts} times in the middle of it",))
+            report = Report(problems=(f"given up: the service ended {work.attempts} times during this run",))
         else:
             report = self._count(REQUESTED, work.run_id, lambda: carry_out_request(self._place, work))
         end_requested(registry, work.run_id, failed=report.failed, result=report.to_result())
         return True
 
     def _count(self, name: str, run_id: int, work: Callable[[], Report]) -> Report:
-        """Whatever goes wrong in a task stays with it."""
+        """A failure of a task does not affect the others."""
         self._note(name, run_id, running=True)
         began = time.monotonic()
         try:

@@ -1,4 +1,4 @@
-"""When a task is due: cron windows in UTC, each run once, missed ones together, shifted by a fixed jitter. Pure."""
+"""When a task is due: cron windows in UTC, each run once, missed ones combined, shifted by a fixed jitter. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakebed.registry.maintenance.schedules import KeptWindow
 
 MAX_JITTER_US = 300 * 1_000_000
-MAX_TRIES = 3  # of one window whose run was cut off: a task that ends the process must not be repeated for ever
+MAX_TRIES = 3  # for one window whose run was interrupted: a task that ends the process must not be repeated for ever
 _OF_GAP = 10  # the jitter is at most this part of the time between two windows
 
 
@@ -29,10 +29,10 @@ class Timetable:
 
     task: Task
     cron: str | None
-    jitter: float = 0.0  # from [0, 1): which part of the allowed jitter
+    jitter: float = 0.0  # from [0, 1): the fraction of the allowed jitter
 
     def find_window(self, now: int) -> int | None:
-        """The newest window that has begun, jitter included; None when there is none within reach."""
+        """The newest window that has begun, including jitter; None if there is none within the search range."""
         if self.cron is None:
             return None
         back = CronSim(self.cron, from_micros(now + 1), reverse=True)
@@ -42,13 +42,13 @@ class Timetable:
         return None
 
     def find_next(self, now: int) -> int | None:
-        """When the next window begins, jitter included."""
+        """When the next window begins, including jitter."""
         if self.cron is None or (begin := next(CronSim(self.cron, from_micros(now)), None)) is None:
             return None
         return to_micros(begin) + self.jitter_us(begin)
 
     def jitter_us(self, begin: datetime) -> int:
-        assert self.cron is not None  # noqa: S101 - asked of tasks that run only
+        assert self.cron is not None  # noqa: S101 - called only for tasks with a schedule
         after = next(CronSim(self.cron, begin), None)
         gap = MAX_JITTER_US if after is None else to_micros(after) - to_micros(begin)
         return int(self.jitter * min(MAX_JITTER_US, gap // _OF_GAP))
@@ -70,9 +70,9 @@ def make_schedule(crons: Mapping[Task, str], *, lake_id: str) -> Schedule:
 
 
 def due_tasks(now: int, last: Mapping[str, KeptWindow], schedule: Schedule) -> list[Due]:
-    """What is to be run at `now`, in the order of tasks. Windows missed meanwhile count as one.
+    """The tasks to run at `now`, in their order. Missed windows count as one.
 
-    A task never seen before is not due: `first_windows` says from where on it counts. A run that was cut off is repeated.
+    A task without a stored window is not due; `first_windows` gives its first one. An interrupted run is repeated.
     """
     found: list[Due] = []
     for task, table in schedule.items():
@@ -87,7 +87,7 @@ def due_tasks(now: int, last: Mapping[str, KeptWindow], schedule: Schedule) -> l
 
 
 def first_windows(now: int, last: Mapping[str, KeptWindow], schedule: Schedule) -> dict[str, int]:
-    """From where on tasks count that have no window yet, or one that a wrong clock put into the future."""
+    """The first window of tasks that have none yet, or one in the future because of a wrong clock."""
     return {
         task: now if (begun := table.find_window(now)) is None else begun
         for task, table in schedule.items()
@@ -104,15 +104,15 @@ def _parse(task: Task, cron: str) -> str | None:
     except (CronSimError, ValueError, AssertionError) as exc:
         raise _refuse(task, cron, str(exc) or "it cannot be read") from exc
     if not has_window:
-        raise _refuse(task, cron, "no moment fits it")
+        raise _refuse(task, cron, "it matches no time")
     return text
 
 
 def _refuse(task: Task, cron: str, reason: str) -> InvalidValueError:
-    return InvalidValueError(f"schedule.{task}={cron!r} is no cron expression ({reason}): write it as '*/10 * * * *' (UTC), or 'off'")
+    return InvalidValueError(f"schedule.{task}={cron!r} is not a cron expression ({reason}): write it as '*/10 * * * *' (UTC), or 'off'")
 
 
 def _draw(lake_id: str, task: Task) -> float:
-    """The same for every process of a lake, and different for lakes that share a machine."""
+    """Equal for all processes of a lake, and different for lakes that share a machine."""
     digest = hashlib.sha256(f"{lake_id}/{task}".encode()).digest()
     return int.from_bytes(digest[:6], "big") / (1 << 48)

@@ -1,4 +1,4 @@
-"""The tasks themselves. Each goes on where one table fails, counts what it did, and stops soon when it is told to."""
+"""The tasks. Each continues if one table fails, counts its work, and stops soon when asked to."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from lakebed.maintenance.workplace import Workplace
 
 _BATCH = 1000
-_MOST_BYTES = 8 << 30  # per table and window, so that no table keeps the others waiting for hours
+_MOST_BYTES = 8 << 30  # per table and window, so that no table delays the others for hours
 _HOT_S = 60.0
 
 
 def recover(place: Workplace) -> Report:
-    """Undo what dead writers left, and delete the metadata of commits that never were."""
+    """Undo the operations of dead writers, and delete the metadata of failed commits."""
     undone = admin.recover_operations(place.registry, place.storage)
     return Report(result={"undone": len(undone), "leftovers": place.sweep_leftovers()})
 
 
 def compact_tables(place: Workplace) -> Report:
-    """Every table once, whatever its statistics say: the component looks only where many small files gather."""
+    """Compact every table once, independent of its statistics; the component only treats tables with many small files."""
     sums: Counter[str] = Counter()
     problems: list[str] = []
     for row in list_tables(place.registry):
@@ -50,7 +50,7 @@ def compact_tables(place: Workplace) -> Report:
 
 
 def clean(place: Workplace) -> Report:
-    """Batch by batch, so that a stop has to wait for one of them only."""
+    """Batch by batch, so that a stop waits for at most one batch."""
     files = size = 0
     failed: dict[str, str] = {}
     while not place.cancelled():
@@ -65,7 +65,7 @@ def clean(place: Workplace) -> Report:
 
 
 def sweep(place: Workplace) -> Report:
-    """Orphans are counted; they are queued for deletion only where the setting says so."""
+    """Count orphans; queue them for deletion only if the setting allows it."""
     needed = partial(_find_needed, place)
     done = admin.sweep_orphans(place.registry, place.storage, find_needed=needed, dry_run=not place.queues_orphans, actor=place.actor)
     found = {"orphans": len(done.orphans), "bytes": done.size_bytes, "queued": place.queues_orphans, "is_complete": done.is_complete}
@@ -73,13 +73,13 @@ def sweep(place: Workplace) -> Report:
 
 
 def _find_needed(place: Workplace) -> Needed:
-    from lakebed.iceberg.upkeep.reachable import find_needed  # noqa: PLC0415 - brings Iceberg's library
+    from lakebed.iceberg.upkeep.reachable import find_needed  # noqa: PLC0415 - imports Iceberg's library
 
     return find_needed(place.registry, place.storage)
 
 
 def check_lake(place: Workplace) -> Report:
-    """Findings do not fail the task: the metric is the alarm, and the run's row names them."""
+    """Findings do not fail the task: the metric is for alarms, and the run's row names them."""
     report = check(place.registry, place.storage)
     by_severity = Counter(str(finding.severity) for finding in report.findings)
     by_rule = Counter(finding.rule for finding in report.findings)

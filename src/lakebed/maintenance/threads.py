@@ -1,4 +1,4 @@
-"""Threads of the service that repeat one thing: an error never ends them silently."""
+"""Threads of the service that repeat one call; an error never ends them silently."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DOWN_AFTER = 3
 class RepeatingThread:
     """Calls `body` every `pace_s` until `stopping` is set.
 
-    A LakebedError is an answer that the next call may improve. Any other error is a defect: it is logged with its trace and
+    After a LakebedError the next call may succeed. Any other error is a defect: it is logged with its trace and
     counted, the next call waits longer each time, and after three in a row `problem` says that the thread is down.
     """
 
@@ -36,16 +36,16 @@ class RepeatingThread:
         self._thread.start()
 
     def join(self, timeout_s: float) -> bool:
-        """Whether it has ended, or never began."""
+        """Whether it has ended or never started."""
         if self._thread.ident is not None:
             self._thread.join(max(0.0, timeout_s))
         return not self._thread.is_alive()
 
     @property
     def problem(self) -> str:
-        """Why this thread does not do its work; empty while it does."""
+        """Why this thread does not work; empty while it does."""
         if self._failed_in_a_row >= _DOWN_AFTER:
-            return f"the {self.name} thread failed {self._failed_in_a_row} times in a row: {self._error}"
+            return f"the {self.name} thread failed {self._failed_in_a_row} consecutive times: {self._error}"
         if self._thread.ident is not None and not self._thread.is_alive() and not self._stopping.is_set():
             return f"the {self.name} thread has ended"
         return ""
@@ -57,7 +57,7 @@ class RepeatingThread:
             except LakebedError as exc:
                 self._failed_in_a_row = 0
                 logger.warning("a thread of the service has to wait", extra={"action": self.name, "code": exc.code, "reason": str(exc)})
-            except Exception as exc:  # noqa: BLE001 - whatever it is, the thread must go on and say so
+            except Exception as exc:  # noqa: BLE001 - the thread must report any error and continue
                 self._note(exc)
             else:
                 self._failed_in_a_row = 0
@@ -66,9 +66,7 @@ class RepeatingThread:
         self.restarts += 1
         self._error = hide_secrets(f"{type(exc).__name__}: {exc}")
         self._failed_in_a_row += 1
-        logger.error(
-            "a thread of the service failed and starts again", exc_info=exc, extra={"action": self.name, "restarts": self.restarts}
-        )
+        logger.error("a thread of the service failed and restarts", exc_info=exc, extra={"action": self.name, "restarts": self.restarts})
 
     def _backoff_s(self) -> float:
         return max(self._pace_s, min(_LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** (self._failed_in_a_row - 1)))

@@ -1,4 +1,4 @@
-"""View sets kept up: what is stale is built, what is closed is merged, what was asked for is carried out. Spark starts if it must."""
+"""Maintenance of view sets: builds stale slices, merges closed windows, carries out requests. Starts Spark if needed."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def list_views(place: Workplace) -> list[TableName]:
 
 
 def materialize_stale(place: Workplace) -> Report:
-    """Every view set after those it reads. No Spark session is asked for while everything is fresh."""
+    """Every view set after those it reads. Spark does not start while everything is fresh."""
     if not list_views(place):
         return Report(result={"views": 0})
-    from lakebed.pipeline.views.build import list_in_order, materialize  # noqa: PLC0415 - brings Spark's library
+    from lakebed.pipeline.views.build import list_in_order, materialize  # noqa: PLC0415 - imports Spark's library
 
     context = place.context()
     results: list[MaterializeResult] = []
@@ -44,11 +44,11 @@ def materialize_stale(place: Workplace) -> Report:
 
 
 def merge_closed(place: Workplace) -> Report:
-    """View sets only (plain tables are the compactor's), and only merge windows that are over."""
+    """Only view sets (the compactor treats plain tables), and only merge windows that are over."""
     views = list_views(place)
     if not views:
         return Report(result={"views": 0})
-    from lakebed.pipeline.views.merge import merge  # noqa: PLC0415 - brings Spark's library
+    from lakebed.pipeline.views.merge import merge  # noqa: PLC0415 - imports Spark's library
 
     sums: Counter[str] = Counter(views=len(views))
     problems: list[str] = []
@@ -64,8 +64,8 @@ def merge_closed(place: Workplace) -> Report:
 
 
 def carry_out_request(place: Workplace, work: RequestedWork) -> Report:
-    """What `materialize_partitions` or `regenerate_partitions` asked for."""
-    from lakebed.pipeline.views.build import materialize  # noqa: PLC0415 - brings Spark's library
+    """Carries out a request of `materialize_partitions` or `regenerate_partitions`."""
+    from lakebed.pipeline.views.build import materialize  # noqa: PLC0415 - imports Spark's library
 
     name = str(work.plan["view_set_name"])
     begin, end = work.plan["insert_begin"], work.plan["insert_end"]
@@ -86,7 +86,7 @@ def carry_out_request(place: Workplace, work: RequestedWork) -> Report:
 
 
 def _stopping(place: Workplace) -> Callable[[int, int], None]:
-    """Asked after each slice: those that wait are not begun any more."""
+    """Called after each slice; at a stop, waiting slices are not started."""
 
     def look(done: int, total: int) -> None:
         if place.cancelled() and done < total:

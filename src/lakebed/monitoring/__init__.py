@@ -1,1 +1,1 @@
-"""What the service shows of itself: metrics, endpoints, logs."""
+"""Monitoring of the service: metrics, endpoints, logs."""

@@ -1,4 +1,4 @@
-"""HTTP for those who watch the service: /health, /ready, /metrics, /status. It changes nothing, and answers only its own names."""
+"""HTTP endpoints for monitoring: /health, /ready, /metrics, /status. They change nothing and answer only allowed host names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SOCKET_TIMEOUT_S = 10.0
 
 
 class Watched(Protocol):
-    """What there is to see. A problem is a sentence; empty means well."""
+    """What the endpoints show. A problem is a sentence; empty means healthy."""
 
     def liveness_problem(self) -> str: ...
 
@@ -54,19 +54,19 @@ def parse_address(text: str) -> Address:
     host, _, port = text.strip().rpartition(":")
     bare = host.removeprefix("[").removesuffix("]")
     if not bare or not port.isascii() or not port.isdigit() or int(port) >= _PORTS:
-        message = f"listen={text!r} is no address: write it as 127.0.0.1:9464"
+        message = f"listen={text!r} is not an address: write it as 127.0.0.1:9464"
         raise InvalidValueError(message)
     return Address(host=bare, port=int(port))
 
 
 class Endpoints:
-    """Threads of its own; whoever asks under a name that is not ours, or from a page of another site, gets nothing.
+    """Serves in its own threads. Requests under a host name that is not allowed, or from a page of another site, are refused.
 
-    A page in a browser on the same machine could otherwise read this by letting its own name point to 127.0.0.1.
+    Otherwise a page in a browser on this machine could read them by resolving its own name to 127.0.0.1.
     """
 
     def __init__(self, address: Address, *, allowed_hosts: Iterable[str] = ()) -> None:
-        """Binds the address, so that one in use is refused before anything else has begun; nothing is answered before `start`."""
+        """Binds the address, so that an address in use is refused before anything else starts; nothing is answered before `start`."""
         self._watched: Watched | None = None
         self._names = frozenset(name.strip().lower() for name in (*_LOOPBACK, address.host, *allowed_hosts) if name.strip())
         self._server = _listen(self, address)
@@ -79,21 +79,21 @@ class Endpoints:
         self._thread.start()
 
     def close(self) -> None:
-        """A second time does nothing."""
+        """A second call does nothing."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
         self._server.server_close()
 
     def is_ours(self, host: str | None, origin: str | None) -> bool:
-        """By the headers of a request. An origin, which only browsers send, must be ours as well."""
+        """Judged by the headers of a request. An origin, which only browsers send, must be allowed too."""
         if ANY_HOST in self._names:
             return True
         return self._knows(host) and (origin is None or self._knows(urlsplit(origin).netloc))
 
     def answer(self, path: str) -> tuple[HTTPStatus, str, bytes]:
         """Status, content type and body."""
-        assert self._watched is not None  # noqa: S101 - only the thread asks, and `start` has set it by then
+        assert self._watched is not None  # noqa: S101 - called only in the threads, after `start` has set it
         match path.partition("?")[0]:
             case "/health":
                 return _verdict(self._watched.liveness_problem())
@@ -104,7 +104,7 @@ class Endpoints:
             case "/status":
                 return HTTPStatus.OK, _JSON, _to_json(self._watched.to_status())
             case _:
-                known = {"error": "there is nothing here", "paths": ["/health", "/ready", "/metrics", "/status"]}
+                known = {"error": "not found", "paths": ["/health", "/ready", "/metrics", "/status"]}
                 return HTTPStatus.NOT_FOUND, _JSON, _to_json(known)
 
     def _knows(self, netloc: str | None) -> bool:
@@ -126,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _find_answer(self) -> tuple[HTTPStatus, str, bytes]:
         if not self.endpoints.is_ours(self.headers.get("Host"), self.headers.get("Origin")):
-            refused = {"error": "this host or origin is not allowed: name it in the setting allowed_hosts"}
+            refused = {"error": "this host or origin is not allowed: add it to the setting allowed_hosts"}
             return HTTPStatus.FORBIDDEN, _JSON, _to_json(refused)
         try:
             return self.endpoints.answer(self.path)
@@ -135,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
             return HTTPStatus.INTERNAL_SERVER_ERROR, _JSON, _to_json({"error": "see the log"})
 
     def _reply(self, status: HTTPStatus, kind: str, body: bytes, *, with_body: bool = True) -> None:
-        self.close_connection = True  # a thread per question, and none that waits for the next
+        self.close_connection = True  # a thread per request, none of which waits for the next
         self.send_response(status)
         for name, value in (
             ("Content-Type", kind), ("Content-Length", str(len(body))), ("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), ("Connection", "close"),
@@ -151,10 +151,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    block_on_close = False  # a watcher that never finishes reading must not hold up a stop
+    block_on_close = False  # a client that never finishes reading must not delay a stop
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the library's signature
-        logger.debug("a connection broke off", extra={"action": "http"})
+        logger.debug("a connection was broken", extra={"action": "http"})
 
 
 class _Server6(_Server):
@@ -172,7 +172,7 @@ def _listen(endpoints: Endpoints, address: Address) -> _Server:
 
 
 def _host_of(netloc: str) -> str | None:
-    """The name without its port, addresses in their one spelling."""
+    """The name without its port; addresses in canonical form."""
     try:
         name = urlsplit(f"//{netloc}").hostname
     except ValueError:

@@ -1,4 +1,4 @@
-"""Logs of the service: one line per record, as text or as JSON, with secrets taken out last, so that exceptions are covered too."""
+"""Logs of the service: one line per record, as text or as JSON. Secrets are removed last, so that exceptions are covered too."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime
 
 
 class TextFormatter(logging.Formatter):
-    """`time level logger sentence key=value ...`; a traceback follows on lines of its own."""
+    """`time level logger sentence key=value ...`; a traceback follows on separate lines."""
 
     def __init__(self, hide: Redactor) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One object per record: time, level, logger, message, what `extra` gave, and the traceback."""
+    """One object per record: time, level, logger, message, the fields of `extra`, and the traceback."""
 
     def __init__(self, hide: Redactor) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def hide_deep(value: Any, hide: Redactor) -> Any:
-    """Before it becomes JSON: there a quote inside a secret would be spelled differently."""
+    """Removes secrets before the JSON encoding, which would escape a quote inside a secret."""
     match value:
         case str():
             return hide(value)
@@ -61,14 +61,14 @@ def hide_deep(value: Any, hide: Redactor) -> Any:
 
 
 def make_redactor(settings: Settings) -> Redactor:
-    """Knows the secrets of this process: those of its settings and of its environment."""
+    """Removes the secrets of this process: those of its settings and of its environment."""
     return Redactor(
         [*find_passwords([settings.registry_url, settings.warehouse]), *(os.environ.get(name, "") for name in _SECRET_VARIABLES)]
     )
 
 
 def set_up_logs(hide: Redactor, *, kind: LogFormat, level: LogLevel, stream: TextIO | None = None) -> logging.Handler:
-    """Records of every library go through one handler; ours from `level` on, those of others from warnings on."""
+    """Send records of every library through one handler: Lakebed's from `level` up, those of others from warnings up."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter(hide) if kind == "json" else TextFormatter(hide))
     root = logging.getLogger()

@@ -1,4 +1,4 @@
-"""The metrics of one service, as Prometheus reads them. Whatever can be asked is asked when somebody reads."""
+"""The metrics of one service for Prometheus. Values are read when Prometheus scrapes, where possible."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
 
 _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-_FRESH_S = 2.0  # figures of the registry are read at most so often, however many read the metrics
+_FRESH_S = 2.0  # the registry is read at most this often, independent of the number of scrapes
 
 Sample = tuple[tuple[str, ...], float]
 
 
 class Metrics:
-    """`status`, `compactor`, `runner`, `threads` and `waiters` are asked on each reading; commits and reports of tasks are told as they happen."""
+    """`status`, `compactor`, `runner`, `threads` and `waiters` are read on each scrape; commits and task reports are passed in when they happen."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Metrics:
         self._commits.observe(seconds)
 
     def note_report(self, name: str, report: Report, _: float) -> None:
-        """What a task told beyond its time and its outcome."""
+        """Takes the report of a task, beyond its time and its outcome."""
         with self._guard:
             if name == Task.CLEAN:
                 for key in self._cleaned:
@@ -78,11 +78,11 @@ class Metrics:
                 self._orphans = int(report.result["orphans"])
 
     def to_text(self) -> bytes:
-        """In the text format of Prometheus."""
+        """The metrics in the text format of Prometheus."""
         return generate_latest(self._own)
 
     def collect(self) -> Iterator[Family]:
-        """Called by the library on each reading."""
+        """Called by the library on each scrape."""
         yield from self._of_astha()
         yield from self._of_registry()
         yield from self._of_compaction()
@@ -124,7 +124,7 @@ class Metrics:
             yield _family(metric, [((), value)])
 
     def _read(self) -> LakeMetrics | None:
-        """None when the registry does not answer."""
+        """None if the registry does not answer."""
         with self._reading:
             if self._metrics is None or time.monotonic() - self._read_at >= _FRESH_S:
                 try:

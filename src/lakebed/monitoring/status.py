@@ -1,4 +1,4 @@
-"""The service as one JSON object: what it runs, how far it is, and what comes next."""
+"""The service as one JSON object: what it runs, its progress, and what comes next."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def describe_astha(status: AsthaStatus) -> dict[str, Any]:
 
 
 def describe_tasks(runner: Runner, *, now: int) -> dict[str, Any]:
-    """Per task: when it runs, how it went in this process, and when it last went well in any."""
+    """Per task: when it runs, its results in this process, and when it last succeeded in any process."""
     facts: dict[str, Any] = {}
     for name, tally in runner.tallies().items():
         table = next((one for task, one in runner.schedule.items() if task == name), None)

@@ -1,4 +1,4 @@
-"""The publishing path of a process that opened a lake; what is heavy is imported when the first commit needs it."""
+"""The publishing path of a process that opened a lake; large libraries are imported when the first commit needs them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 EXIT_DRAIN_S = 5.0
-_LONGEST_PAUSE_S = 60.0  # between two starts that failed
+_LONGEST_PAUSE_S = 60.0  # between two failed starts
 
 
 class Embedded:
-    """The publishing path of a process that opened a lake: started by its first commit, so that mere readers pay nothing.
+    """The publishing path of a process that opened a lake: started by its first commit, so that readers pay nothing.
 
-    To the registry it is a listener (`on_commit`), to writers the way to Iceberg (`commits`).
+    For the registry it is a listener (`on_commit`), for writers the path to Iceberg (`commits`).
     """
 
     def __init__(self, registry: Registry, storage: Storage, *, timeout_s: float) -> None:
@@ -44,7 +44,7 @@ class Embedded:
         self.ensure_started()
 
     def ensure_started(self) -> None:
-        """Start publishing, in a thread of its own, because whoever commits must not wait for it."""
+        """Start publishing in a separate thread, because a commit must not wait for it."""
         if self._starter is not None or self._is_closed:
             return
         with self._guard:
@@ -58,7 +58,7 @@ class Embedded:
 
     @contextmanager
     def serve(self, engines: Engines, upkeep: Callable[[], Upkeep], **options: Unpack[ServiceOptions]) -> Iterator[Service]:
-        """A whole service in place of ours until the block ends; writers are told by it. The next commit then starts ours again."""
+        """Use a whole service instead until the block ends; writers wait on it. The next commit then restarts the embedded one."""
         maintained = upkeep() if options.pop("maintenance", True) else None
         whole = self._build(role="full", engines=engines, upkeep=maintained, **options)
         self._end(drain_s=0.0)
@@ -76,7 +76,7 @@ class Embedded:
         return self._service
 
     def require_service(self) -> Service | None:
-        """The running service, after its start has ended; None when it could not start."""
+        """The running service, after its start has ended; None if it could not start."""
         self.ensure_started()
         starter = self._starter
         if starter is not None and starter is not threading.current_thread():
@@ -90,7 +90,7 @@ class Embedded:
         return service.wait_for_group(table_id, group, timeout_s=left_s)
 
     def close(self) -> None:
-        """Let what is committed reach Iceberg, for a few seconds at most; the journal keeps the rest for the next process."""
+        """Wait at most a few seconds until commits have reached Iceberg; the journal keeps the rest for the next process."""
         self._is_closed = True
         atexit.unregister(self.close)
         self._end(drain_s=EXIT_DRAIN_S)
@@ -108,7 +108,7 @@ class Embedded:
         service.stop(EXIT_DRAIN_S)
 
     def _build(self, **options: Any) -> Service:
-        from lakebed.service.service import Service  # noqa: PLC0415 - Iceberg's library is imported by those who publish, not by those who list tables
+        from lakebed.service.service import Service  # noqa: PLC0415 - Iceberg's library is needed to publish, not to list tables
 
         return Service(self._registry, self._storage, **options)
 
@@ -116,14 +116,14 @@ class Embedded:
         try:
             service = self._build(role="publishing")
             service.start()
-        except Exception as exc:  # noqa: BLE001 - a lake without its publisher still works; the journal keeps everything
+        except Exception as exc:  # noqa: BLE001 - a lake works without its publisher; the journal keeps all changes
             logger.warning("publishing could not start in this process", extra={"action": "start", "reason": str(exc)})
             self._try_again_later()
             return
         self._service, self._failures = service, 0
 
     def _try_again_later(self) -> None:
-        """The next commit, or whoever waits for Iceberg, starts it again, once the pause is over."""
+        """After the pause, the next commit or the next wait for Iceberg restarts it."""
         self._failures += 1
         self._next_try = time.monotonic() + min(_LONGEST_PAUSE_S, 2.0 ** (self._failures - 1))
         with self._guard:

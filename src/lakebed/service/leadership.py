@@ -1,4 +1,4 @@
-"""Who leads when several processes could: one that only publishes lets a whole service have the lease."""
+"""Leadership among several processes: a process that only publishes yields the lease to a whole service."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ logger = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
 _ASKED_US = 5 * 1_000_000
-_GIVEN_S = 4.0  # how long the lease is left to whoever asked for it, and looks for it every second
-_PUBLISHING = "/publishing"  # how the owner of such a process ends
+_GIVEN_S = 4.0  # how long the lease is left free for a process that requested it and polls every second
+_PUBLISHING = "/publishing"  # suffix of the owner of such a process
 
 
 class Leading:
-    """Looked at on every tick, at most once a second. Without it a notebook that writes would keep maintenance from ever running."""
+    """Checked on every tick, at most once a second. Without it, a notebook that writes would prevent all maintenance."""
 
     def __init__(
         self, registry: Registry, astha: Astha, *, owner: str, is_whole: bool, monotonic: Callable[[], float] = time.monotonic
@@ -55,8 +55,8 @@ class Leading:
         return find_asker(self._registry, within_us=_ASKED_US, now=self._registry.now()) is not None
 
     def _return(self, now: float) -> None:
-        """A candidate again, once somebody has the lease or nobody came for it."""
-        assert self._return_at is not None  # noqa: S101 - asked only then
+        """A candidate again once another process has the lease, or none has taken it."""
+        assert self._return_at is not None  # noqa: S101 - called only then
         if now >= self._return_at or find_holder(self._registry, "astha") is not None:
             self._return_at = None
             self._astha.start()

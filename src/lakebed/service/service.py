@@ -1,4 +1,4 @@
-"""The one place that builds everything: Astha, its components, maintenance, and what watches them, in this process."""
+"""Builds and runs the service of this process: Astha, its components, maintenance and monitoring."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ logger = logging.getLogger(__name__)
 Role = Literal["publishing", "full"]
 STOP_S = 25.0
 _TICK_S = 0.05
-_LEFTOVER_US = 10 * 60 * 1_000_000  # metadata that nothing names: another program may be about to commit what is younger
+_LEFTOVER_US = 10 * 60 * 1_000_000  # unreferenced metadata: another program may be about to commit younger files
 
 
 class ServiceOptions(TypedDict, total=False):
-    """What `lake.service` understands."""
+    """The options of `lake.service`."""
 
     options: AsthaOptions | None
     compactor_options: CompactorOptions | None
-    maintenance: bool  # default True: tasks on their schedule, and what was asked for
+    maintenance: bool  # default True: scheduled tasks and requested work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upkeep:
-    """What maintenance needs beyond registry and storage. `schedule` holds cron expressions, or "off"."""
+    """The needs of maintenance beyond registry and storage. `schedule` holds cron expressions, or "off"."""
 
     context: Callable[[], Context]
     schedule: Mapping[Task, str] = field(default_factory=lambda: DEFAULT_SCHEDULE)
@@ -72,7 +72,7 @@ class Upkeep:
 
 
 class Service:
-    """Astha with the components of a role. `publishing` seals and commits, and never compacts, expires or deletes."""
+    """Astha with the components of a role. The role `publishing` seals and commits, and never compacts, expires or deletes."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Service:
         self._ticker = RepeatingThread("ticker", self._tick, pace_s=_TICK_S, stopping=self._done)
 
     def start(self) -> None:
-        """Running, or standing by for the process that is."""
+        """Running, or standing by for the active process."""
         self._registry.require_open()
         if self.compactor is not None:
             self.compactor.start()
@@ -127,7 +127,7 @@ class Service:
             self.runner.start()
 
     def stop(self, timeout_s: float = STOP_S) -> bool:
-        """Whether everything has ended; what has not is taken up by the next process, as after a crash."""
+        """Whether all threads have ended; unfinished work is taken up by the next process, as after a crash."""
         deadline = time.monotonic() + timeout_s
         self._done.set()
         ended = self.runner is None or self.runner.stop(timeout_s / 2)
@@ -139,7 +139,7 @@ class Service:
         return ended
 
     def drain(self, timeout_s: float) -> bool:
-        """Whether everything committed so far was handled and published, here or by the process that is active, within the timeout."""
+        """Whether all commits so far were handled and published within the timeout, here or by the active process."""
         deadline = time.monotonic() + timeout_s
         while self.astha.drain(max(0.0, deadline - time.monotonic())):
             if not self.astha.is_active:
@@ -156,27 +156,27 @@ class Service:
             return self.orchestrator.wait_for_group(table_id, group, timeout_s=timeout_s)
         return wait_for_group(self._registry, table_id, group, timeout_s=timeout_s)
 
-    # -- as those see it who watch -------------------------------------------------------------
+    # -- for monitoring ------------------------------------------------------------------------
 
     def liveness_problem(self) -> str:
-        """Why this process should be started again; empty while it lives."""
+        """Why this process should be restarted; empty while it is healthy."""
         if self.astha.is_alive:
             return ""
-        return self.astha.status().problem or "the supervisor is gone"
+        return self.astha.status().problem or "the supervisor has ended"
 
     def readiness_problem(self) -> str:
-        """Why nobody should count on this process now; empty when it is active, or stands by for one that is."""
+        """Why this process is not ready; empty if it is active, or stands by for an active one."""
         if problem := self.liveness_problem() or self._find_dead_thread():
             return problem
         try:
             holder = find_holder(self._registry, "astha")
         except LakebedError as exc:
             return f"{exc.code}: {exc}"
-        return "" if self.astha.is_active or (holder is not None and holder != self.owner) else "nobody holds the lease yet"
+        return "" if self.astha.is_active or (holder is not None and holder != self.owner) else "no process holds the lease yet"
 
     @property
     def threads(self) -> tuple[RepeatingThread, ...]:
-        """What repeats itself beside Astha and the compactor."""
+        """The periodic work beside Astha and the compactor."""
         return (self._ticker, *(() if self.runner is None else self.runner.threads))
 
     def _find_dead_thread(self) -> str:
@@ -186,7 +186,7 @@ class Service:
         return self.metrics.to_text()
 
     def to_status(self) -> dict[str, Any]:
-        """Secrets are taken out here too: an error's text may come from anywhere."""
+        """Secrets are removed here too: the text of an error may come from anywhere."""
         status = self.status()
         compactor = self._measure_compactor()
         facts = {
@@ -219,13 +219,16 @@ class Service:
         return Runner(place, schedule, lease=lambda: self.astha.lease, on_report=self.metrics.note_report)
 
     def _sweep_leftovers(self) -> int:
-        """A table that cannot be swept now is left for the next time."""
+        """A table that cannot be swept now is swept the next time."""
         swept = forget_dropped(self._registry, self._storage)
         for row in list_tables(self._registry):
             try:
                 swept += len(self._committer.sweep(row.id, older_than_us=_LEFTOVER_US))
             except LakebedError as exc:
-                logger.info("leftovers stay for now", extra={"action": "sweep", "table": f"{row.database}.{row.name}", "reason": str(exc)})
+                logger.info(
+                    "leftovers could not be swept; a later sweep tries again",
+                    extra={"action": "sweep", "table": f"{row.database}.{row.name}", "reason": str(exc)},
+                )
         return swept
 
     def _tick(self) -> None:
