@@ -51,7 +51,7 @@ def connect(
 
     Args:
         url: The registry: `sqlite:///lake.db` or `postgresql://user@host/database`.
-        warehouse: The directory or `s3://bucket/prefix` that holds the files. A registry has one warehouse for life.
+        warehouse: The directory or `s3://bucket/prefix` that holds the files. A registry has one warehouse, which cannot be changed.
         spark: A session to use; it is checked, and used as it is. By default Spark starts when it is first needed.
         spark_options: Settings of the session that Lakebed builds.
         metadata_mode: What inserts wait for: `"async"` for the registry, `"sync"` for the Iceberg snapshot too.
@@ -67,7 +67,7 @@ def connect(
     given: dict[str, Any] = {"metadata_mode": metadata_mode, "service": service, "commit_timeout_s": commit_timeout_s, **unknown}
     settings = load_settings(registry_url=url, warehouse=warehouse, **given)
     if settings.registry_url is None or settings.warehouse is None:
-        message = "name the registry and the warehouse: in the call, LAKEBED_REGISTRY_URL and LAKEBED_WAREHOUSE, or lakebed.toml"
+        message = "give the registry and the warehouse: in the call, by LAKEBED_REGISTRY_URL and LAKEBED_WAREHOUSE, or in lakebed.toml"
         raise InvalidValueError(message)
     registry, storage = open_registry_and_storage(
         settings.registry_url, settings.warehouse, clock=clock, timeout_s=timeout_s, create=create, verify=verify
@@ -99,7 +99,7 @@ class Lake(Writes, Reads, MaintenanceCalls, Administration):
 
     @property
     def files(self) -> Files:
-        """Registered files, their footers and histories; files that nothing knows."""
+        """Registered files, their footers and histories; orphaned files."""
         return Files(self)
 
     @property
@@ -114,7 +114,7 @@ class Lake(Writes, Reads, MaintenanceCalls, Administration):
 
     @property
     def administrators(self) -> Administrators:
-        """Who may change the lake by administration."""
+        """The actors that may change the lake by administrative calls."""
         return Administrators(self)
 
     def __repr__(self) -> str:
@@ -129,7 +129,7 @@ class Lake(Writes, Reads, MaintenanceCalls, Administration):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Calls under their names before they were grouped work, and warn."""
+            """The former names of calls that are grouped now still work, with a warning."""
             if (moved := MOVED.get(name)) is None:
                 message = f"{type(self).__name__!r} object has no attribute {name!r}"
                 raise AttributeError(message)
@@ -138,6 +138,6 @@ class Lake(Writes, Reads, MaintenanceCalls, Administration):
 
 
 def _reconnect(url: str | None, warehouse: str, options: Mapping[str, str] | None, metadata_mode: MetadataMode) -> Lake:
-    """In another process, which leaves publishing to the first, and finds the password in its own environment."""
+    """For use in another process, which leaves publishing to the first and takes the password from its own environment."""
     url = None if url is None else restore_password(url)
     return connect(url, warehouse=warehouse, spark_options=options, metadata_mode=metadata_mode, service="off", create=False)

@@ -227,7 +227,7 @@ def test_config_show_shows_what_the_commands_work_with(
 
 
 def test_python_asks_for_the_names_of_a_lake_that_it_might_create(nowhere: Path) -> None:
-    with pytest.raises(InvalidValueError, match="name the registry and the warehouse"):
+    with pytest.raises(InvalidValueError, match="give the registry and the warehouse"):
         connect()
 
     assert list_files(nowhere) == []

@@ -1,4 +1,4 @@
-"""The command line: parse, call, render. No JVM starts for commands that touch no data."""
+"""The command line: parse, call, render. Commands that touch no data start no JVM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def print_version(value: bool) -> None:  # noqa: FBT001 - as typer calls it
 
 
 app = typer.Typer(
-    help="Lakebed: the ground truth under a Spark lake.",
+    help="Lakebed: a transactional catalog for Parquet files written by Spark.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -39,7 +39,7 @@ app = typer.Typer(
 def lakebed(
     *, version: Annotated[bool, typer.Option("--version", callback=print_version, is_eager=True, help="print the version and exit")] = False
 ) -> None:
-    """Lakebed: the ground truth under a Spark lake."""
+    """Lakebed: a transactional catalog for Parquet files written by Spark."""
 
 
 app.command()(init)

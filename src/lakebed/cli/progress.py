@@ -1,4 +1,4 @@
-"""A bar with rate and remaining time while long work runs, on standard error, and only where somebody watches."""
+"""A bar with rate and remaining time for long work, on standard error, only on a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Rate(ProgressColumn):
-    """Per second, or per minute where that is less than one."""
+    """Per second, or per minute if that is less than one."""
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
@@ -29,7 +29,7 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def bar(what: str, *, total: int | None = None, console: Console | None = None) -> Iterator[Callable[..., None]]:
-    """Gives `progress(done, total)`; `total` may be left out where it was known before. Silent when standard error is piped."""
+    """Yields `progress(done, total)`; `total` may be omitted once it is known. Silent if standard error is not a terminal."""
     where = console or err()
     shown = Progress(
         TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), _Rate(), TimeElapsedColumn(), TimeRemainingColumn(),
@@ -39,6 +39,6 @@ def bar(what: str, *, total: int | None = None, console: Console | None = None) 
         task = shown.add_task(what, total=total)
 
         def progress(done: int, total: int | None = None) -> None:
-            shown.update(task, completed=done, total=total)  # None leaves it as it was
+            shown.update(task, completed=done, total=total)  # None leaves it unchanged
 
         yield progress

@@ -1,4 +1,4 @@
-"""How results look: JSON for programs, tables that fit the terminal for people."""
+"""Rendering of results: JSON for programs, tables that fit the terminal for people."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from lakebed.core.results import Rows
 
 _LONGEST_GROUPED = 10**15
-_PIPED_WIDTH = 10_000  # a file has no width: what is cut there cannot be found by a search
+_PIPED_WIDTH = 10_000  # a file has no width: text that was cut there could not be searched
 _LEAST_FOLDED = 24
 _GAP = 2
-# Columns of the registry under the names that people use
+# Headings for columns of the registry
 _HEADS = {
     "view_set_name": "table",
     "view_instance_id": "instance",
@@ -50,7 +50,7 @@ def out() -> Console:
 
 
 def err() -> Console:
-    """Standard error: whatever is not the answer. A path with `:car:` in it is shown as it is."""
+    """Standard error, for everything except results. A path with `:car:` in it is shown unchanged."""
     return Console(stderr=True, highlight=False, emoji=False)
 
 
@@ -58,8 +58,8 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, default=_plain))
 
 
-def print_rows(rows: Rows[Any], *, as_json: bool, columns: Sequence[str] = (), empty: str = "nothing there") -> None:
-    """All columns as JSON, whose keys are the rows' own names; `columns` of them as a table for people."""
+def print_rows(rows: Rows[Any], *, as_json: bool, columns: Sequence[str] = (), empty: str = "no rows") -> None:
+    """All columns as JSON, whose keys are the field names; `columns` of them as a table for people."""
     if as_json:
         print_json([asdict(row) for row in rows])
         return
@@ -67,7 +67,7 @@ def print_rows(rows: Rows[Any], *, as_json: bool, columns: Sequence[str] = (), e
     print_table(shown, [{name: getattr(row, name) for name in shown} for row in rows], empty=empty)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Mapping[str, object]], *, empty: str = "nothing there") -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Mapping[str, object]], *, empty: str = "no rows") -> None:
     """One line per row where the terminal is wide enough, with long texts folded; else one line per value."""
     console, cells = out(), [[show(row[name]) for name in columns] for row in rows]
     if not cells:
@@ -88,7 +88,7 @@ def show(value: object) -> str:
             return ""
         case bool():
             return "yes" if value else ""
-        case int() if abs(value) < _LONGEST_GROUPED:  # ids of snapshots are no amounts
+        case int() if abs(value) < _LONGEST_GROUPED:  # ids of snapshots are not amounts
             return f"{value:,}"
         case float():
             return f"{value:,.1f}"
@@ -110,7 +110,7 @@ def _as_table(heads: Sequence[str], widths: Sequence[int], cells: Sequence[Seque
 
 
 def _print_records(console: Console, heads: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
-    """A blank line between two rows; nothing is cut, long values go on in the next line."""
+    """A blank line between two rows; nothing is cut, long values continue on the next line."""
     margin = max(map(cell_len, heads)) + _GAP
     for number, row in enumerate(cells):
         grid = Table.grid(padding=(0, 0))

@@ -1,4 +1,4 @@
-"""A few lines of Python per engine, and the same run here."""
+"""A few lines of Python per engine, printed or run here."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ _TEXTS = {"spark": _SPARK, "pyiceberg": _PYICEBERG, "polars": _POLARS, "duckdb":
 
 
 def snippet_of(engine: str, table: str, location: str | None, *, place: tuple[str, str], rows: int) -> str:
-    """Reads the table as it is now: the metadata file never changes, so a later snapshot has another one. No password is in it."""
-    from lakebed.registry.backends.postgres_url import hide_password  # noqa: PLC0415 - brings psycopg
+    """Reads the present state of the table: a metadata file never changes, a later snapshot has another. It contains no password."""
+    from lakebed.registry.backends.postgres_url import hide_password  # noqa: PLC0415 - imports psycopg
 
     loading = "\n".join(f"connection.execute({statement!r})" for statement in _load_extensions()) if engine == "duckdb" else ""
     return _TEXTS[engine].format(
@@ -59,7 +59,7 @@ def snippet_of(engine: str, table: str, location: str | None, *, place: tuple[st
 
 
 def first_rows(engine: str, lake: Lake, table: str, location: str | None, *, rows: int) -> list[dict[str, Any]]:
-    """What the snippet shows; an engine that is not installed, or fails, is told in one sentence."""
+    """The result of the snippet; if an engine is not installed or fails, one sentence reports it."""
     readers: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "spark": lambda: [row.asDict(recursive=True) for row in lake.read(table).limit(rows).collect()],
         "pyiceberg": lambda: _read_pyiceberg(str(location), rows),
@@ -73,13 +73,13 @@ def first_rows(engine: str, lake: Lake, table: str, location: str | None, *, row
     except ImportError as exc:
         message = f"{engine} is not installed here ({exc}): run `pip install {engine}`, or print the snippet without --run"
         raise InvalidValueError(message) from exc
-    except Exception as exc:  # each engine has errors of its own
+    except Exception as exc:  # each engine has its own errors
         message = f"{engine} could not read {table}: {type(exc).__name__}: {str(exc)[:300]}"
         raise UnavailableError(message) from exc
 
 
 def _read_pyiceberg(location: str, rows: int) -> list[dict[str, Any]]:
-    from lakebed.iceberg.metadata.load import read_first_rows  # noqa: PLC0415 - brings pyiceberg
+    from lakebed.iceberg.metadata.load import read_first_rows  # noqa: PLC0415 - imports pyiceberg
 
     return read_first_rows(location, rows)
 
@@ -87,7 +87,7 @@ def _read_pyiceberg(location: str, rows: int) -> list[dict[str, Any]]:
 def _read_polars(location: str, rows: int) -> list[dict[str, Any]]:
     polars: Any = importlib.import_module("polars")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about how it plans; what was asked for are rows
+        warnings.simplefilter("ignore")  # its warnings concern planning; only rows were requested
         found: list[dict[str, Any]] = polars.scan_iceberg(location).head(rows).collect().to_dicts()
     return found
 
@@ -103,7 +103,7 @@ def _read_duckdb(location: str, rows: int) -> list[dict[str, Any]]:
 
 
 def _load_extensions() -> list[str]:
-    """From installed wheels where they are there: DuckDB would download them."""
+    """From installed wheels if present; otherwise DuckDB downloads them."""
     found = [_find_extension(name) for name in _EXTENSIONS]
     if all(path is not None for path in found):
         return [f"LOAD '{path}'" for path in found]

@@ -1,4 +1,4 @@
-"""What every command shares: options, exit codes, how a lake is opened and how an error is reported."""
+"""Common to all commands: options, exit codes, opening a lake and reporting errors."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from lakebed.lake import Lake
     from lakebed.settings import ServiceMode
 
-EXIT_REFUSED, EXIT_DRIFT, EXIT_UNAVAILABLE = 1, 3, 4  # 2 is wrong usage, by typer itself
+EXIT_REFUSED, EXIT_DRIFT, EXIT_UNAVAILABLE = 1, 3, 4  # 2 is wrong usage, from typer itself
 URL, WAREHOUSE = COMMAND_URL, COMMAND_WAREHOUSE
 _SETTINGS = {"registry": "registry_url", "warehouse": "warehouse"}
-# Lines of the Java process would stand between ours
+# Lines of the Java process would mix with the output
 _QUIET_SPARK = {"spark.log.level": "OFF"}
 
 
 def _find_setting(ctx: typer.Context, param: typer.CallbackParam, value: str) -> str:
-    """What the command line does not name comes from where `config show` shows it."""
+    """Settings that the command line does not give come from the origins that `config show` lists."""
     if ctx.resilient_parsing or getattr(ctx.get_parameter_source(param.name or ""), "name", "") != "DEFAULT":
         return value
     with errors():
@@ -45,8 +45,8 @@ def _find_setting(ctx: typer.Context, param: typer.CallbackParam, value: str) ->
 
 
 def _complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of the lake's tables, for the shell; whatever keeps it from them is no concern of somebody who pressed a key."""
-    from lakebed.registry.open import open_registry  # noqa: PLC0415 - only when the shell asks
+    """Names of the lake's tables, for completion in the shell, which shows no error."""
+    from lakebed.registry.open import open_registry  # noqa: PLC0415 - needed only for completion
     from lakebed.registry.tables.lake_tables import list_tables  # noqa: PLC0415
 
     try:
@@ -64,7 +64,7 @@ def _complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _read_moment(text: str) -> datetime:
-    """ISO text; what names no zone is UTC."""
+    """ISO 8601; UTC unless it has an offset."""
     if isinstance(text, datetime):
         return text
     from lakebed.core.times import parse_time  # noqa: PLC0415 - only commands with times need it
@@ -76,9 +76,9 @@ def _read_moment(text: str) -> datetime:
 
 
 def require_finite(value: float | None) -> float | None:
-    """For options that are numbers: neither NaN nor infinity is one of anything."""
+    """For options that are numbers: NaN and infinity are refused."""
     if value is not None and not math.isfinite(value):
-        message = f"{value} is no number to go by"
+        message = f"expected a finite number, got {value}"
         raise typer.BadParameter(message)
     return value
 
@@ -92,27 +92,27 @@ Url = Annotated[
 Warehouse = Annotated[
     str, typer.Option("--warehouse", envvar="LAKEBED_WAREHOUSE", callback=_find_setting, help="a directory or s3://bucket/prefix")
 ]
-# Of what changes something and destroys nothing
-DryRun = Annotated[bool, typer.Option("--dry-run", help="only say what would be done")]
-# Of what destroys: a preview unless it is told to go on
-Execute = Annotated[bool, typer.Option("--execute/--dry-run", help="do it; without, only say what would be done")]
+# For commands that change something and destroy nothing
+DryRun = Annotated[bool, typer.Option("--dry-run", help="only report what would be done")]
+# For commands that destroy something: a dry run by default
+Execute = Annotated[bool, typer.Option("--execute/--dry-run", help="apply the change (default: dry run)")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask on the terminal before doing it")]
-Moment = Annotated[datetime, typer.Option(parser=_read_moment, metavar="TIME", help="ISO, UTC unless it names a zone")]
-MaybeMoment = Annotated[datetime | None, typer.Option(parser=_read_moment, metavar="TIME", help="ISO, UTC unless it names a zone")]
+Moment = Annotated[datetime, typer.Option(parser=_read_moment, metavar="TIME", help="ISO 8601, UTC unless it has an offset")]
+MaybeMoment = Annotated[datetime | None, typer.Option(parser=_read_moment, metavar="TIME", help="ISO 8601, UTC unless it has an offset")]
 TableName = Annotated[str, typer.Argument(help="database.name", autocompletion=_complete_table)]
-AnyTable = Annotated[str | None, typer.Argument(help="database.name; all tables when left out", autocompletion=_complete_table)]
-Instance = Annotated[str | None, typer.Option("--instance", help="one instance; all of them when left out")]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="at most so many")]
+AnyTable = Annotated[str | None, typer.Argument(help="database.name; default: all tables", autocompletion=_complete_table)]
+Instance = Annotated[str | None, typer.Option("--instance", help="one instance; default: all instances")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="maximum number of rows")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.0, max=86_400.0, callback=require_finite, help="seconds to wait")]
 VerifyOption = Annotated[
     Verify,
-    typer.Option("--verify", help="footer: read the footers; pages: decode every page of every column, too, which reads whole files"),
+    typer.Option("--verify", help="footer: read the footers; pages: also decode every page of every column, which reads whole files"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="machine-readable output with stable keys")]
 
 
 class errors:  # noqa: N801 - reads as a statement: with errors()
-    """Families become exit codes, messages go to standard error, nobody sees a traceback."""
+    """Turns families of errors into exit codes and prints their messages to standard error, without a traceback."""
 
     def __enter__(self) -> None: ...
 
@@ -122,14 +122,14 @@ class errors:  # noqa: N801 - reads as a statement: with errors()
 
 
 class opened:  # noqa: N801 - reads as a statement: with opened(...)
-    """A lake for one command. `publishes`: what it commits reaches Iceberg before the command ends, if nobody else publishes."""
+    """A lake for one command. `publishes`: its commits reach Iceberg before the command ends, unless another process publishes."""
 
     def __init__(self, registry: str, warehouse: str, *, create: bool = False, publishes: bool = False, verify: bool = True) -> None:
         self._registry, self._warehouse, self._create, self._verify = registry, warehouse, create, verify
         self._service: ServiceMode = "auto" if publishes else "off"
 
     def __enter__(self) -> Lake:
-        from lakebed.lake import connect  # noqa: PLC0415 - brings pyarrow
+        from lakebed.lake import connect  # noqa: PLC0415 - imports pyarrow
 
         spark: Mapping[str, str] = _QUIET_SPARK
         try:
@@ -152,7 +152,7 @@ class opened:  # noqa: N801 - reads as a statement: with opened(...)
 
 
 def asks(*, yes: bool) -> bool:
-    """Whether somebody sits at a terminal and wants to be asked; a script has said `--execute`."""
+    """Whether to ask for confirmation: only on a terminal; a script passes `--execute`."""
     return not yes and sys.stdin.isatty()
 
 
@@ -166,7 +166,7 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def showing(what: str, *, total: int | None = None) -> AbstractContextManager[Callable[..., None]]:
-    """Gives what tells a bar how far long work has come, in numbers of `total`."""
+    """Yields a callback that reports the progress of long work to a bar."""
     from lakebed.cli.progress import bar  # noqa: PLC0415 - most commands show none
 
     return bar(what, total=total)

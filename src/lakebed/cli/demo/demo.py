@@ -1,4 +1,4 @@
-"""`lakebed demo`: a day of telemetry through the whole lake, on real Spark, one readable line per step."""
+"""`lakebed demo`: a day of telemetry through the whole lake, on real Spark, one line of output per step."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 _DAY = datetime(2026, 3, 1, tzinfo=UTC)
 _HOURS = 24
-_QUIET_HOUR = 3  # nothing fails in it: its slice is empty, and says so
+_QUIET_HOUR = 3  # without errors: its slice is empty
 _ENTRIES, _SAMPLES = 20_000, 10_000
 _PATIENCE_S = 60.0
-_BY_HAND = CompactorOptions(small_files=1_000_000)  # the story compacts when it tells of it
+_BY_HAND = CompactorOptions(small_files=1_000_000)  # the demo compacts by a call
 _SPARK = {
     "spark.master": "local[2]", "spark.sql.shuffle.partitions": "2", "spark.log.level": "OFF",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # a minute is too short for Java's second compiler to pay
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # the demo is too short for Java's second compiler to pay off
 }  # fmt: skip
 _PROCESSES, _LOGS, _METRICS = "ops.processes", "ops.log_entries", "ops.metrics"
 _MINUTES, _BY_SERVICE = "ops.errors_by_minute", "ops.errors_by_service"
@@ -44,21 +44,21 @@ _SERVICE_COMBINE = "SELECT service, sum(errors) AS errors, max(last_seen) AS las
 
 
 def run_demo(out: Console) -> bool:
-    """Print the story; whether the lake was clean at its end."""
+    """Run the steps and print them. Return whether the lake was clean at the end."""
     clock = FixedClock(_DAY)
     started = time.perf_counter()
     with temporary_lake(clock=clock, spark_options=_SPARK, service="off") as lake:
-        clean = _Teller(out, lake, clock).tell()
+        clean = _Demo(out, lake, clock).run()
         lake.spark.stop()
-    out.print(f"\n[bold]done in {time.perf_counter() - started:.1f} s[/]; the lake was temporary and is gone")
+    out.print(f"\n[bold]done in {time.perf_counter() - started:.1f} s[/]; the temporary lake was deleted")
     return clean
 
 
-class _Teller:
+class _Demo:
     def __init__(self, out: Console, lake: Lake, clock: FixedClock) -> None:
         self.out, self.lake, self.clock = out, lake, clock
 
-    def tell(self) -> bool:
+    def run(self) -> bool:
         self.out.print(f"[bold]Lakebed[/]: a lake in a temporary directory, registry {self.lake.registry.dialect}\n")
         self.start()
         with self.lake.service(compactor_options=_BY_HAND, maintenance=False):
@@ -79,7 +79,7 @@ class _Teller:
 
     @contextmanager
     def step(self, name: str) -> Iterator[list[str]]:
-        """One line when the step is done; a spinner meanwhile, where somebody watches."""
+        """One line when the step is done; a spinner meanwhile, on a terminal."""
         said: list[str] = []
         began = time.perf_counter()
         with self.out.status(f"{name} ..."):
@@ -88,7 +88,7 @@ class _Teller:
 
     def start(self) -> None:
         with self.step("spark") as said:
-            said.append(f"{self.lake.spark.version}, local, started when it was first needed")
+            said.append(f"{self.lake.spark.version}, local, started when first needed")
 
     def create(self) -> None:
         with self.step("create") as said:
@@ -139,7 +139,7 @@ class _Teller:
             again = self.lake.compact(_METRICS)
             said.append(
                 f"{_METRICS}: {plan.files} small files into {done.files_after}, {done.rows:,} rows compared before the swap; "
-                f"a second look finds {again.files_before} to do"
+                f"a second plan finds {again.files_before} to compact"
             )
 
     def travel(self) -> None:
@@ -148,7 +148,7 @@ class _Teller:
             first, *_, last = self.lake.snapshots(_METRICS)
             then = self.lake.read(_METRICS, as_of=first.snapshot_id).count()
             now = self.lake.read(_METRICS, as_of=last.snapshot_id).count()
-            said.append(f"{_METRICS} as its first snapshot has it: {then:,} rows; as the newest ({last.operation}) has it: {now:,}")
+            said.append(f"{_METRICS} at its first snapshot: {then:,} rows; at the newest ({last.operation}): {now:,}")
 
     def kill_a_service(self) -> None:
         with self.step("kill") as said:
@@ -163,7 +163,7 @@ class _Teller:
             newest = self.lake.snapshots(_METRICS)[-1]
             total = self.lake.table(_METRICS).row.row_count
             said.append(
-                f"the service died by SIGKILL amid inserts; the next one went on: {newest.rows:,} rows in Iceberg, {total:,} in the registry"
+                f"the service was killed during inserts; the next one continued: {newest.rows:,} rows in Iceberg, {total:,} in the registry"
             )
 
     def fail_a_write(self) -> None:
@@ -188,7 +188,7 @@ class _Teller:
             services = self.lake.materialize(_BY_SERVICE).raise_failed()
             said.append(
                 f"{_MINUTES} over the log, {_BY_SERVICE} over that: {minutes.built + services.built} slices built, "
-                f"{minutes.empty + services.empty} empty ones kept as proof that they were looked at"
+                f"{minutes.empty + services.empty} empty ones recorded as built"
             )
 
     def define(self, sql: str, combine: str) -> None:
@@ -211,7 +211,7 @@ class _Teller:
             (scan,) = self.lake.explain(text).scans
             (row,) = self.lake.sql(text).collect()
             said.append(
-                f"two hours of {_METRICS}: {row['n']:,} rows from {scan.files} of {scan.files_in_table} files, the others never opened"
+                f"two hours of {_METRICS}: {row['n']:,} rows from {scan.files} of {scan.files_in_table} files, the others were not opened"
             )
 
     def evolve(self) -> None:
@@ -241,7 +241,7 @@ class _Teller:
             self.clock.advance(seconds=25 * 3600)
             late = self.lake.delete_expired_temporary_files()
             said.append(
-                f"{early.deleted} files deleted inside the grace of a day, {late.deleted} after it ({late.bytes_freed / 1e6:.1f} MB)"
+                f"{early.deleted} files deleted within the grace period of a day, {late.deleted} after it ({late.bytes_freed / 1e6:.1f} MB)"
             )
 
     def check(self) -> bool:

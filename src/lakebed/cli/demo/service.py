@@ -1,4 +1,4 @@
-"""A service in a process of its own, for the demo to kill: `python -m lakebed.cli.demo.service URL WAREHOUSE MICROSECONDS`."""
+"""A service in a separate process, for the demo to kill: `python -m lakebed.cli.demo.service URL WAREHOUSE MICROSECONDS`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def main(url: str, warehouse: str, micros: str) -> None:
-    """Runs until it is killed; says when it is active."""
+    """Runs until it is killed; prints when it is active."""
     clock = FixedClock(from_micros(int(micros)))
     with connect(url, warehouse=warehouse, clock=clock, service="off", create=False) as lake, lake.service(maintenance=False):
         sys.stdout.write("active\n")
@@ -27,11 +27,11 @@ def main(url: str, warehouse: str, micros: str) -> None:
 
 @contextmanager
 def running(url: str, warehouse: str, clock: FixedClock) -> Iterator[subprocess.Popen[str]]:
-    """The process, once it is active; dead at the end of the block."""
+    """The process, once it is active; it is killed at the end of the block."""
     command = [sys.executable, "-m", "lakebed.cli.demo.service", url, warehouse, str(clock())]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own module and our own lake
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - Lakebed's own module and a lake of the demo
     try:
-        assert child.stdout is not None  # noqa: S101 - it was asked for
+        assert child.stdout is not None  # noqa: S101 - stdout=PIPE was given
         child.stdout.readline()
         yield child
     finally:
