@@ -113,7 +113,7 @@ PYTHON = [
     call("an unknown format", "invalid_value", "'csv'", "parquet, json", lambda lake: lake.writer(NAME, format="csv")),  # type: ignore[arg-type]
     call("a negative file size", "invalid_value", "target_bytes=-5", "positive", lambda lake: lake.compact(NAME, target_bytes=-5)),
     call("a batch of no file", "invalid_value", "batch_size=0", "positive", lambda lake: lake.delete_expired_temporary_files(batch_size=0)),
-    call("a page of length -1", "invalid_value", "-1", "from 0 on", lambda lake: lake.list_partitions(NAME, limit=-1)),
+    call("a page of length -1", "invalid_value", "-1", "must not be negative", lambda lake: lake.list_partitions(NAME, limit=-1)),
     call("a page after nothing", "partition_not_found", "after=99999", "continue with insert_begin", lambda lake: lake.list_partitions(NAME, after=99999)),
     call("administrators as text", "invalid_value", "'me'", "a list", lambda lake: lake.administrators.set("me")),
     call("rows that are no DataFrame", "invalid_value", "a list cannot be written", "give a Spark DataFrame", lambda lake: lake.insert(NAME, [1])),  # type: ignore[arg-type]
@@ -139,7 +139,7 @@ def query(given: str, code: str, says: str, remedy: str, text: str) -> Wrong:
 
 
 SQL = [
-    query("no query", "query_refused", "'SELEC'", "only queries are run", "SELEC"),
+    query("no query", "query_refused", "'SELEC'", "only queries are allowed", "SELEC"),
     query("a statement that drops", "query_refused", "DROP TABLE", "methods of the lake", f"DROP TABLE {NAME}"),
     query("a misspelled table", "table_not_found", NEAR, "list the tables", f"SELECT * FROM list_partitions('{MISSING}')"),
     query("a table without its database", "invalid_name", "'orders'", "database.name", "SELECT * FROM list_partitions('orders')"),
@@ -183,7 +183,7 @@ COMMANDS = [
     command(f"compact|run|{NAME}|--target-mib|0", 2, "target-mib", "range|>="),
     command("clean|temp|--batch-size|0", 2, "batch-size", "range|>="),
     command(f"astha|retry|nobody|{NAME}", 1, "'nobody'", "the components are"),
-    command(f"explain|DELETE FROM {NAME}", 1, "query_refused", "only queries are run"),
+    command(f"explain|DELETE FROM {NAME}", 1, "query_refused", "only queries are allowed"),
     command(f"read-with|{NAME}|--engine|excel", 2, "excel", "duckdb"),
     command(f"repair|{NAME}|--how|magic", 1, "'magic'", "refresh, rebuild"),
     command("serve|--listen|nonsense", 1, "'nonsense'", "127.0.0.1"),

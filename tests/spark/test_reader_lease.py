@@ -162,7 +162,7 @@ def test_a_lease_ends_with_a_warning_when_it_is_too_old(registry: Registry, tabl
     with caplog.at_level(logging.WARNING, logger="lakebed"):
         lease.beat()
 
-    assert "reached its longest age" in caplog.text
+    assert "reached its maximum age" in caplog.text
     assert count(registry, "leases") == 0
     lease.hold([table.table_id])
     assert lease.name != name

@@ -156,7 +156,7 @@ def test_a_lost_file_is_told_and_not_passed_over(spark_lake: Lake) -> None:
     lost = live(spark_lake)[1]
     Path(lost).unlink()
 
-    with pytest.raises(FileChangedError, match="registered and gone"):
+    with pytest.raises(FileChangedError, match="registered but missing"):
         read(spark_lake._context, NAME)
     spark_lake._context.lease.close()
 

@@ -59,7 +59,7 @@ def test_a_view_set_may_spell_its_source_otherwise(shop: Lake) -> None:
         shop.tables.drop(OTHER)
     with pytest.raises(DefinitionRefusedError, match="refers to itself"):
         shop.create_view_set("shop.Copies", sql="SELECT id FROM SHOP.copies", over="shop.copies")
-    with pytest.raises(DefinitionRefusedError, match="looks at all rows"):
+    with pytest.raises(DefinitionRefusedError, match="needs all rows"):
         shop.create_view_set("shop.counts", sql="SELECT count(*) AS n FROM Shop.Orders", over=NAME)
     assert shop.check().clean
 

@@ -91,7 +91,7 @@ def test_a_window_that_matches_nothing_is_empty_and_says_what_exists(month: Lake
         frame = read(month._context, NAME, begin=START - timedelta(days=2), end=START - timedelta(days=1))
 
     assert (frame.columns, frame.count(), file_names(frame)) == (["id", "ts", "name"], 0, [])
-    assert "what exists: 2026-01-01T00:00:00Z to 2026-01-30T18:00:00Z" in caplog.text
+    assert "existing event times: 2026-01-01T00:00:00Z to 2026-01-30T18:00:00Z" in caplog.text
     month._context.lease.close()
 
 

@@ -126,7 +126,7 @@ def test_explain_counts_each_file_under_one_reason(shop: Lake) -> None:
     assert (scan.rows, scan.first_event, scan.last_event) == (4, START, START + timedelta(days=5, hours=18))
     assert scan.conditions == ("ts in [2026-01-03T00:00:00Z, ...]", "id in [..., 399]", "name in ['n2-1', 'n2-1']")
     assert str(scan).startswith("shop.orders: 1 of 6 files, 4 rows, ")
-    assert scan.reasons[0] == "ts in [2026-01-03T00:00:00Z, ...] leaves out 2 of 6 files"
+    assert scan.reasons[0] == "ts in [2026-01-03T00:00:00Z, ...] prunes 2 of 6 files"
     (one_day,) = explain(shop._context, "SELECT * FROM shop.orders WHERE ts >= '2026-01-01' AND ts < '2026-01-02' AND id < 400").scans
     assert (one_day.files, one_day.pruned_by_event_time) == (1, 5)
 
@@ -135,8 +135,8 @@ def test_explain_names_no_reason_that_left_out_nothing(shop: Lake) -> None:
     (idle,) = explain(shop._context, "SELECT * FROM shop.orders WHERE id >= 0 AND length(name) > 1").scans
     (bare,) = explain(shop._context, "SELECT * FROM shop.orders").scans
 
-    assert (idle.files, idle.reasons) == (6, ("id in [0, ...] leaves out 0 of 6 files",))
-    assert bare.reasons == ("no condition of the query can leave out a file",)
+    assert (idle.files, idle.reasons) == (6, ("id in [0, ...] prunes 0 of 6 files",))
+    assert bare.reasons == ("no condition of the query can prune a file",)
 
 
 def test_a_join_sees_both_tables_at_one_instant(shop: Lake) -> None:
@@ -175,7 +175,7 @@ def test_names_of_sparks_catalog_come_after_the_lakes(shop: Lake) -> None:
 
 
 REFUSED: list[tuple[str, type[Exception], str]] = [
-    ("INSERT INTO shop.orders VALUES (1)", QueryRefusedError, "only queries are run here"),
+    ("INSERT INTO shop.orders VALUES (1)", QueryRefusedError, "only queries are allowed"),
     ("CREATE TABLE shop.x AS SELECT 1", QueryRefusedError, "only queries"),
     ("DROP TABLE shop.orders", QueryRefusedError, "only queries"),
     ("DELETE FROM shop.orders", QueryRefusedError, "only queries"),
@@ -197,7 +197,7 @@ def test_what_cannot_be_run_is_refused_with_a_sentence(shop: Lake) -> None:
     for text, error, message in REFUSED:
         with pytest.raises(error, match=message):
             sql(shop._context, text)
-    with pytest.raises(InvalidValueError, match="can only go back to a time"):
+    with pytest.raises(InvalidValueError, match="can only read as of a time"):
         sql(shop._context, "SELECT * FROM shop.orders", as_of=3)  # type: ignore[arg-type]
     with pytest.raises(InvalidRangeError, match="no time zone"):
         sql(shop._context, "SELECT * FROM shop.orders", as_of=datetime(2026, 1, 1))  # noqa: DTZ001 - what is refused

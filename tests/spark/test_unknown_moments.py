@@ -34,7 +34,7 @@ def test_read_refuses_what_names_no_state(filled: Lake) -> None:
 
 @pytest.mark.parametrize("call", [lambda lake: lake.sql, lambda lake: lake.explain], ids=["sql", "explain"])
 def test_a_query_refuses_what_names_no_state(filled: Lake, call: Callable[[Lake], Callable[..., object]]) -> None:
-    for as_of, message in (TIMES | {0: "only go back to a time", True: "only go back to a time"}).items():
+    for as_of, message in (TIMES | {0: "only read as of a time", True: "only read as of a time"}).items():
         with pytest.raises(LakebedError, match=message):
             call(filled)(f"SELECT * FROM {NAME}", as_of=as_of)
 

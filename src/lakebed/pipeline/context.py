@@ -1,4 +1,4 @@
-"""What every part of the pipeline works with: the registry, the warehouse, the Spark session, and the way to Iceberg."""
+"""The context of the pipeline: the registry, the warehouse, the Spark session, and the path to Iceberg."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MetadataMode = Literal["async", "sync"]
 
 
 class Owner(Protocol):
-    """What a context belongs to: the lake, which pickles as its settings and reconnects."""
+    """The owner of a context: the lake, which pickles as its settings and reconnects."""
 
     @property
     def _context(self) -> Context: ...
@@ -29,9 +29,9 @@ class Owner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`given_commits` and `metadata_mode` are the connection's: what writers wait for unless a call says otherwise.
+    """`given_commits` and `metadata_mode` belong to the connection: they define what writers wait for unless a call overrides it.
 
-    Pickled, it is its owner's context in the other process.
+    A pickled context becomes its owner's context in the other process.
     """
 
     registry: Registry

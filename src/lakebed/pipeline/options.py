@@ -1,4 +1,4 @@
-"""What the longer calls of the public face understand, by keyword; no module here needs Spark to be imported."""
+"""The keyword options of the longer public calls; importing this module does not import Spark."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class WriterOptions(TypedDict, total=False):
 
 
 class DeleteOptions(TypedDict, total=False):
-    dry_run: bool  # default False; True: only say how many rows
-    instance: str | None  # None: all of them
+    dry_run: bool  # default False; True: only count the rows
+    instance: str | None  # None: all
     max_partitions: int  # default 10,000: refuse to touch more
     metadata_mode: Literal["async", "sync"] | None
     actor: str | None  # default user@host
@@ -35,9 +35,9 @@ class DeleteOptions(TypedDict, total=False):
 class ViewSetOptions(TypedDict, total=False):
     event_time: str | None
     slice: str | int | timedelta  # default one hour
-    combine: str | None  # how partial results join, over the table `partials`
+    combine: str | None  # how to combine partial results, over the table `partials`
     lookups: Lookups  # default "ignore"
-    partial: bool  # an aggregate without `combine` is wanted as it is
+    partial: bool  # accept an aggregate without `combine`
     partition_by: Sequence[str]
     sort_by: Sequence[str]
     promote: Literal["auto", "now"]
@@ -58,7 +58,7 @@ class MaterializeOptions(TypedDict, total=False):
 class MergeOptions(TypedDict, total=False):
     insert_begin: Time | None
     insert_end: Time | None
-    instance: str | None  # None: all of them
+    instance: str | None  # None: all
     window: str | int | timedelta | None  # shorter than the table's merge window
     target_bytes: int
     progress: Callable[[int, int], None] | None

@@ -1,4 +1,4 @@
-"""What an insert made true, and the wait for Iceberg."""
+"""The result of an insert, and the wait for Iceberg."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class InsertResult:
     """`group` and `snapshot_id` are known once Iceberg has the rows: after a `sync` insert, or after `wait`.
 
-    `timings` are seconds per stage; they are empty when a repeated batch got its first answer.
+    `timings` are seconds per stage; they are empty if a repeated batch got its first answer.
     """
 
     op_id: str
@@ -42,12 +42,12 @@ class InsertResult:
     commits: Commits | None = field(default=None, repr=False, compare=False)
 
     def wait(self, timeout_s: float | None = None) -> Self:
-        """Until a snapshot holds the rows; the same result with `group` and `snapshot_id`.
+        """Wait until a snapshot holds the rows. Return the same result with `group` and `snapshot_id`.
 
-        Rows that enter no snapshot as they are (none at all, JSON files) are not waited for. A timeout loses nothing: wait again.
+        It does not wait for rows that enter no snapshot (an empty insert, JSON files). A timeout loses nothing: wait again.
         """
         if timeout_s is not None and timeout_s < 0:
-            message = f"a timeout of {timeout_s} s is negative"
+            message = f"a timeout must not be negative, got {timeout_s} s"
             raise InvalidValueError(message)
         if self.commits is None or self.snapshot_id is not None:
             return self

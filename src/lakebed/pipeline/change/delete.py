@@ -1,4 +1,4 @@
-"""`delete`: rows that satisfy a condition leave a plain table, in one swap that wins whole or changes nothing."""
+"""`delete`: removes rows that satisfy a condition from a plain table, in one swap that succeeds as a whole or changes nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from lakebed.admin import MAX_PARTITIONS
 from lakebed.admin.audit import find_actor
@@ -52,9 +52,9 @@ _PARALLEL = 4
 @single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteResult:
-    """What a delete did, or with `dry_run` would do; without matching rows nothing is done, and `note` says so.
+    """What a delete did, or with `dry_run` would do. If no row matches, nothing is done, and `note` says so.
 
-    Dropped files held matching rows only. `group` and `snapshot_id` are as for an insert: known after a `sync` delete, or after `wait`.
+    Dropped files held only matching rows. `group` and `snapshot_id` are known after a `sync` delete, or after `wait`.
     """
 
     table: TableName
@@ -78,7 +78,7 @@ class DeleteResult:
     commits: Commits | None = field(default=None, repr=False, compare=False)
 
     def wait(self, timeout_s: float | None = None) -> Self:
-        """Until a snapshot is without the rows. A timeout loses nothing: wait again."""
+        """Wait for a snapshot without the rows. A timeout loses nothing: wait again."""
         if self.commits is None or self.group is None:
             return self
         return replace(self, snapshot_id=self.commits.wait_for_group(self.table_id, self.group, timeout_s=timeout_s))
@@ -97,8 +97,8 @@ def delete(
 ) -> DeleteResult:
     """Delete the rows of a plain table for which `where` is true; rows for which it is NULL stay.
 
-    Files whose rows all match are dropped, as far as possible without opening them; of the others the rest is written again under
-    the version, slice and partition paths it had. What is written meanwhile stays. A conflict, with nothing changed, when another writer
+    Files whose rows all match are dropped, if possible without opening them; the remaining rows of the others are rewritten under
+    their version, slice and partition paths. Rows written meanwhile stay. Raises a conflict, with nothing changed, if another writer
     changed one of these partitions first. JSON files that lose rows become Parquet.
     """
     began = time.monotonic()
@@ -167,9 +167,9 @@ def _carry_out(context: Context, plan: DeletePlan, summary: DeleteResult, *, act
 
 
 def _rewrite_all(context: Context, work: Staging, plan: DeletePlan) -> list[list[CapturedFile]]:
-    """Each partition by a job of its own, because a file belongs to one; several at once."""
+    """One job per partition, because a file belongs to one partition; several run at once."""
     orders = [(part, _beside(work, part, plan)) for part in plan.rewrites]
-    if sum(bool(part.rewritten) for part in plan.rewrites) <= 1:  # in this thread, which gets the interrupts
+    if sum(bool(part.rewritten) for part in plan.rewrites) <= 1:  # in this thread, which receives interrupts
         written = [_rewrite(context, plan, part, own) for part, own in orders]
     else:
         written = _rewrite_parallel(context, plan, orders)
@@ -190,7 +190,7 @@ def _rewrite_parallel(context: Context, plan: DeletePlan, orders: Sequence[tuple
 
 
 def _beside(work: Staging, part: PartitionRewrite, plan: DeletePlan) -> Staging:
-    """The same operation, with a directory in its own for the files of one partition."""
+    """The same operation, with a subdirectory for the files of one partition."""
     table = plan.versions[part.partition.schema_hash]
     return Staging(table, work.operation, below(work.directory, str(part.partition.partition_id)))
 
@@ -208,7 +208,7 @@ def _rewrite(context: Context, plan: DeletePlan, part: PartitionRewrite, own: St
 
 
 def _survivors(context: Context, plan: DeletePlan, part: PartitionRewrite, version: LakeTable) -> DataFrame:
-    """Rows as they are stored, chosen by what they are called today: both stand beside each other while the condition is asked."""
+    """Stored rows, filtered by current names: both sets of columns exist while the condition is evaluated."""
     stored = stored_rows(context, version.schema, [file.path for file in part.rewritten])
     whole = F.struct(*(F.col(quote(column)) for column in stored.columns)).alias(_ROW)
     asked = stored.select(whole, *current_columns(version.schema, plan.table.schema))
@@ -224,7 +224,7 @@ def _name(table: LakeTable, part: PartitionRewrite) -> str:
 
 
 def _replacement(table: LakeTable, part: PartitionRewrite, written: Sequence[CapturedFile]) -> Replacement:
-    """The same slice with other content; nothing left is proof that the slice was processed."""
+    """The same slice with the remaining rows; an empty partition records that the slice was processed."""
     partition = partition_of(
         table,
         written,
@@ -252,7 +252,7 @@ class _Audit:
 
 
 def _publish(context: Context, work: Staging, plan: DeletePlan, replacements: Sequence[Replacement], audit: _Audit) -> Published:
-    """The partitions to retire are compared by partition and by file, under the table's lock: whoever changed one of them wins."""
+    """The partitions to retire are compared by partition and by file, under the table's lock: a writer that changed one of them wins."""
     table = plan.table
     ids = [part.partition.partition_id for part in plan.rewrites]
     guard = guard_files(table.name, partitions=ids, files=[file.file_id for part in plan.rewrites for file in part.files])

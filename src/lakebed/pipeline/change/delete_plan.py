@@ -1,4 +1,4 @@
-"""What a delete would do: which files hold matching rows, from one snapshot of the registry and one look at the doubtful ones."""
+"""Plans a delete: which files hold matching rows, from one snapshot of the registry and by reading the undecided files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _UNSTEADY_NODES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRewrite:
-    """One partition that loses rows: whole files, and matching rows of others; the rest of its files stays as it is."""
+    """One partition that loses rows: whole files, and matching rows of others; its other files are unchanged."""
 
     partition: LivePartition
     dropped: tuple[LiveFile, ...]
@@ -59,7 +59,7 @@ class PartitionRewrite:
 
     @property
     def rows(self) -> int:
-        """How many rows go."""
+        """The number of rows to delete."""
         return sum(file.row_count for file in (*self.dropped, *self.rewritten)) - self.remaining_rows
 
     @property
@@ -69,7 +69,7 @@ class PartitionRewrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletePlan:
-    """`table` as it was planned; `versions` are those its partitions were written under. `examined` files were opened to know."""
+    """`table` as of planning; `versions` are those under which its partitions were written. `examined` files were read to decide."""
 
     table: LakeTable
     where: str
@@ -93,7 +93,7 @@ class _Candidates:
 
 
 def plan_delete(context: Context, name: TableName, where: str, *, instance: str | None) -> DeletePlan:
-    """Nothing is changed. The caller holds a lease, so that what is planned can be read. The present means this moment."""
+    """Changes nothing. The caller holds a lease, so that planned files can be read. `now()` means the time of this call."""
     zone = context.source.zone
     context.lease.hold([context.registry.require_table_id(name)])
     with context.registry.read() as reader:
@@ -115,16 +115,16 @@ def plan_delete(context: Context, name: TableName, where: str, *, instance: str 
 
 
 def _require_condition(context: Context, table: LakeTable, where: Where) -> None:
-    """Rows are looked at twice, to count and to rewrite: a condition must say the same of a row each time."""
+    """Rows are read twice, to count and to rewrite, so a condition must give the same result each time."""
     if where.tree is None:
-        message = f"{table.name}: the condition {where.text!a} cannot be parsed: write it as behind WHERE"
+        message = f"{table.name}: the condition {where.text!a} cannot be parsed: write it as after WHERE"
         raise InvalidValueError(message)
     for node in where.tree.walk():
         if isinstance(node, exp.Query | exp.Subquery):
-            message = f"{table.name}: a condition to delete by may not hold a query: collect its values first and name them"
+            message = f"{table.name}: the condition of a delete must not contain a query: collect its values first and list them"
             raise InvalidValueError(message)
         if isinstance(node, _UNSTEADY_NODES) or (isinstance(node, exp.Anonymous) and node.name.lower() in _UNSTEADY):
-            message = f"{table.name}: {node.sql(dialect='spark')!a} changes from one look to the next: give its value as a literal"
+            message = f"{table.name}: {node.sql(dialect='spark')!a} may change between two evaluations: give its value as a literal"
             raise InvalidValueError(message)
     with spark_translated(f"the condition on {table.name}"):
         frame_of(context, table.schema, []).where(where.text).schema  # noqa: B018 - Spark analyses it here
@@ -157,19 +157,17 @@ def _count_matches(context: Context, table: LakeTable, where: str, files: Sequen
 
 
 def _require_known(matched: Mapping[str, int], files: Sequence[LiveFile]) -> None:
-    """Rows whose file is not recognized would stay without a word."""
+    """Rows whose file is not recognized would silently stay."""
     known = {file.path: file.row_count for file in files}
     for path, rows in matched.items():
         if path not in known:
-            raise PathRefusedError(path, reason="Spark spells it otherwise than the registry: register the file under a plain name")
+            raise PathRefusedError(path, reason="Spark spells it differently from the registry: register the file under a plain name")
         if rows > known[path]:
-            raise FileChangedError(
-                path, reason=f"it holds more than the {known[path]} rows it was registered with; run `lakebed check --deep`"
-            )
+            raise FileChangedError(path, reason=f"it holds more rows than the {known[path]} registered ones; run `lakebed check --deep`")
 
 
 def _plan_rewrite(partition: LivePartition, files: Sequence[LiveFile], matched: Mapping[str, int]) -> PartitionRewrite | None:
-    """What becomes of the files of one partition; None where no row goes."""
+    """How the files of one partition are changed; None if it loses no row."""
     kept = tuple(file for file in files if not matched.get(file.path))
     dropped = tuple(file for file in files if matched.get(file.path) == file.row_count)
     rewritten = tuple(file for file in files if 0 < matched.get(file.path, 0) < file.row_count)

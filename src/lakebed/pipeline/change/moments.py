@@ -1,4 +1,4 @@
-"""The present in a condition: asked once and put in as a literal, so that every look at a row gives the same answer."""
+"""Replaces functions such as `now()` in a condition by literals, so that every evaluation gives the same result."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _MEANS = {
     "curdate": _TODAY,
     "localtimestamp": _LOCAL,
 }
-_WITHOUT_CALL = frozenset({"current_timestamp", "current_date", "localtimestamp"})  # the others are columns where they are not called
+_WITHOUT_CALL = frozenset({"current_timestamp", "current_date", "localtimestamp"})  # the others are columns unless they are called
 _ASK = "SELECT unix_micros(current_timestamp()), CAST(current_date() AS STRING), CAST(localtimestamp() AS STRING)"
 
 
 def freeze(context: Context, where: str, columns: Collection[str]) -> str:
-    """The same condition with `now()`, `current_date` and the like as literals; unchanged where it holds none."""
+    """The same condition with `now()`, `current_date` and the like as literals; unchanged if it has none."""
     try:
         found = _find(sqlglot.tokenize(where, read="spark"), {column.lower() for column in columns})
     except (SqlglotError, ValueError):
@@ -65,7 +65,7 @@ def _is(tokens: Sequence[Token], place: int, kind: TokenType) -> bool:
 
 
 def _ask(context: Context) -> dict[str, str]:
-    with spark_translated("asking for the present"):
+    with spark_translated("reading the current time"):
         ((micros, today, local),) = context.spark.sql(_ASK).collect()
     moment = from_micros(micros).replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
     return {_NOW: f"TIMESTAMP '{moment}+00:00'", _TODAY: f"DATE '{today}'", _LOCAL: f"TIMESTAMP_NTZ '{local}'"}

@@ -1,4 +1,4 @@
-"""Rows of an earlier version beside what they are today: a condition speaks of today's columns, a file keeps those it was written with."""
+"""Maps rows of an earlier version to the current columns: a condition uses the current columns, a file has those of its version."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def current_columns(stored: Schema, current: Schema) -> list[Column]:
-    """The columns of `current` over a frame that was read under the physical names of `stored`; what came later is NULL."""
+    """The columns of `current` over a frame that was read under the physical names of `stored`; columns added later are NULL."""
     known = {field.field_id: field for field in stored.fields}
     return [_column(_of(known.get(field.field_id), None), known.get(field.field_id), field) for field in current.fields]
 
@@ -36,7 +36,7 @@ def _of(stored: Field | None, parent: Column | None) -> Column | None:
 
 
 def _convert(value: Column, stored: Field, current: Field) -> Column:
-    """By field id at every depth: a cast of a struct would go by place."""
+    """By field id at every depth: a cast of a struct would be positional."""
     if stored.type == current.type and not has_other_names(Schema(fields=(current.renamed(current.physical_name),))):
         return value
     match stored.type, current.type:

@@ -1,10 +1,10 @@
-"""Partial results joined into whole ones: the `combine` query of a view set, over any number of its slices."""
+"""Combines partial results: the `combine` query of a view set, over any number of its slices."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from lakebed.core.errors import DefinitionRefusedError
 from lakebed.core.tables.view_sets import find_definition
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def combine_partials(context: Context, view: LakeTable, frame: DataFrame) -> DataFrame:
-    """`frame` (rows of the view under their current names) after the definition's combine query; as it is where there is none.
+    """`frame` (rows of the view under their current names) after the definition's combine query; unchanged if there is none.
 
-    The rows must be whole slices: a filter may go before it only on `find_keys`, any other only after it.
+    The rows must be whole slices: only filters on `find_keys` may be applied before it, all others after it.
     """
     combine = find_combine(view)
     if combine is None:
@@ -30,7 +30,7 @@ def combine_partials(context: Context, view: LakeTable, frame: DataFrame) -> Dat
     name = str(view.name)
     combined = run_definition(context.spark, name, parse_combine(name, combine), {PARTIALS: frame})
     wanted = to_spark_nullable(view.schema).fields
-    # sums of decimals grow with every combining: the stored type is the first one
+    # the type of a sum of decimals grows with every combination: the stored type is the first one
     return combined.select(*(F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in wanted))
 
 
@@ -40,7 +40,7 @@ def find_combine(view: LakeTable) -> str | None:
 
 
 def find_keys(view: LakeTable) -> frozenset[str] | None:
-    """Columns that combining leaves as they are, so that slices may be pruned by them; None where nothing is combined."""
+    """Columns that combining leaves unchanged, so that slices may be pruned by them; None if nothing is combined."""
     combine = find_combine(view)
     return None if combine is None else list_grouping_columns(parse_combine(str(view.name), combine))
 

@@ -1,11 +1,11 @@
-"""A range of event times: what it asks of files, and of rows."""
+"""A range of event times as conditions on files and on rows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.schema.types import Primitive
@@ -50,7 +50,7 @@ class EventWindow:
         return Filter(conditions=(Condition(field=column, lower=low, upper=None if high is None else high - 1),))
 
     def apply(self, frame: DataFrame, table: LakeTable) -> DataFrame:
-        """Rows outside are dropped too: a file may hold more than the window."""
+        """Filters rows: a file may hold rows outside the window."""
         if not self.is_bounded:
             return frame
         column, kind = _event_time(table)
@@ -65,13 +65,13 @@ class EventWindow:
 def _event_time(table: LakeTable) -> tuple[Field, Primitive]:
     found = table.schema.by_id.get(table.row.event_time_field or 0)
     if found is None or not isinstance(found.type, Primitive):
-        message = f"{table.name} has no event time, so begin and end mean nothing: use where=, or create the table with event_time="
+        message = f"{table.name} has no event time, so begin and end cannot be used: use where=, or create the table with event_time="
         raise InvalidValueError(message)
     return found, found.type
 
 
 def _in_unit(micros: int | None, kind: Primitive) -> int | None:
-    """A date stands for its midnight in UTC, so a bound inside a day counts from the next one; None behind the last day there is."""
+    """A date means its midnight in UTC, so a bound within a day is rounded up to the next one; None after the last possible day."""
     if micros is None or kind.name != "date":
         return micros
     day = -(-micros // DAY_US)

@@ -1,4 +1,4 @@
-"""What a query would read of the lake, and why no more: from the registry alone, no data is touched."""
+"""Explains which files a query would read and why others are pruned, from the registry alone; no data is read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableScan:
-    """One table of a query. Each file that is left out is counted once, under the first reason that finds it."""
+    """One table of a query. Each pruned file is counted once, under the first reason that applies."""
 
     table: str
     files_in_table: int
@@ -38,9 +38,9 @@ class TableScan:
     pruned_by_event_time: int
     pruned_by_partition: int
     pruned_by_statistics: int
-    conditions: tuple[str, ...]  # what can be compared with what is known of files, one per column and comparison
-    pruned_by_condition: tuple[int, ...]  # files that each condition alone leaves out; several may leave out the same file
-    first_event: datetime | None  # of the whole table as it is now
+    conditions: tuple[str, ...]  # conditions that can be compared with metadata of files, one per column and comparison
+    pruned_by_condition: tuple[int, ...]  # files that each condition alone prunes; several may prune the same file
+    first_event: datetime | None  # of the whole table now
     last_event: datetime | None
 
     @property
@@ -49,11 +49,11 @@ class TableScan:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """One sentence per condition, so that one that left out nothing is not taken for a reason."""
+        """One sentence per condition, including those that pruned nothing."""
         if not self.conditions:
-            return ("no condition of the query can leave out a file",)
+            return ("no condition of the query can prune a file",)
         pairs = zip(self.conditions, self.pruned_by_condition, strict=True)
-        return tuple(f"{condition} leaves out {count} of {self.files_in_table} files" for condition, count in pairs)
+        return tuple(f"{condition} prunes {count} of {self.files_in_table} files" for condition, count in pairs)
 
     def __str__(self) -> str:
         reasons = f"event time {self.pruned_by_event_time}, partition {self.pruned_by_partition}, statistics {self.pruned_by_statistics}"
@@ -73,9 +73,9 @@ class Explanation:
 
 
 def explain(context: Context, text: str, *, as_of: Time | None = None) -> Explanation:
-    """What `sql` of the same text would read. No function in it is called.
+    """The files that `sql` of the same text would read. No function in it is called.
 
-    Spark is not started: tables of its catalog are found by a session that runs already.
+    Spark is not started: tables of its catalog are found only if a session is running.
     """
     require_moment(context, as_of)
     query = parse_query(text)

@@ -1,4 +1,4 @@
-"""Which files a query reads: a lease, one snapshot of the registry, and what may hold wanted rows in it."""
+"""Plans which files a query reads: takes a lease, then selects from one snapshot of the registry the files that may hold wanted rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequest:
-    """What a query wants of one table; `find` says it once the table's schema is known."""
+    """The request of a query for one table; `find` derives its conditions once the table's schema is known."""
 
     name: TableName
     find: Callable[[LakeTable], Filter] = field(default=lambda _: Filter())
@@ -38,7 +38,7 @@ class ScanRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedScan:
-    """A table with the files that may hold wanted rows, as they stood when it was planned."""
+    """A table with the files that may hold wanted rows, as of its planning."""
 
     table: LakeTable
     plan: Plan
@@ -46,7 +46,7 @@ class PlannedScan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedScan:
-    """`table` is under the version of `as_of`; `partition_paths` = None: all of them."""
+    """`table` has the version of `as_of`; `partition_paths` = None: all of them."""
 
     table: LakeTable
     used: Filter
@@ -55,7 +55,7 @@ class ResolvedScan:
 
 
 def plan_scans(context: Context, requests: Sequence[ScanRequest]) -> list[PlannedScan]:
-    """Plan every table of a query on one snapshot of the registry. The lease comes first: what is planned cannot be deleted before it is read."""
+    """Plan every table of a query on one snapshot of the registry. The lease is taken first, so that planned files cannot be deleted before they are read."""
     for _ in range(_ATTEMPTS):
         ids = {context.registry.require_table_id(request.name) for request in requests}
         context.lease.hold(ids)
@@ -63,7 +63,7 @@ def plan_scans(context: Context, requests: Sequence[ScanRequest]) -> list[Planne
             tables = [require_in(reader, context, request.name) for request in requests]
             if {table.table_id for table in tables} <= ids:
                 return [plan_scan(reader, request, table) for request, table in zip(requests, tables, strict=True)]
-        for request in requests:  # dropped and made again by another process: what we remembered was the old one
+        for request in requests:  # dropped and recreated by another process: the cached id was the old one
             context.registry.tables.forget(request.name)
     raise missing_table(context.registry, requests[0].name)
 
@@ -85,7 +85,7 @@ def plan_scan(reader: Reader, request: ScanRequest, table: LakeTable) -> Planned
 
 
 def resolve_scan(reader: Reader, request: ScanRequest, table: LakeTable) -> ResolvedScan:
-    """What planning may prune by, and at which number."""
+    """The conditions for pruning, and the journal number."""
     if request.instance is not None:
         require_instance(request.instance)
     moment = go_back(reader, table, request.as_of)
@@ -96,7 +96,7 @@ def resolve_scan(reader: Reader, request: ScanRequest, table: LakeTable) -> Reso
 
 
 def find_scanned_paths(reader: Reader, table: LakeTable, used: Filter, as_of: AsOf | None) -> list[str] | None:
-    """The partition paths left by the conditions; None when the table has no such or all are left."""
+    """The partition paths that the conditions leave; None if the table has none or all are left."""
     if not used.conditions:
         return None
     sources = {source.field_id for _, source in table.transforms}
@@ -106,13 +106,13 @@ def find_scanned_paths(reader: Reader, table: LakeTable, used: Filter, as_of: As
 
 
 def _usable(table: LakeTable, found: Filter) -> Filter:
-    """Partial results may be left out only by what combining leaves as it is."""
+    """Partial results may be pruned only by columns that combining leaves unchanged."""
     keys = find_keys(table)
     return found if keys is None else found.only(keys)
 
 
 def require_in(reader: Reader, context: Context, name: TableName) -> LakeTable:
-    """The table as this snapshot shows it."""
+    """The table as of this snapshot."""
     if (table := read_table(reader, name)) is None:
         context.registry.tables.forget(name)
         raise missing_table(reader, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from lakebed.core.times import Time, show
 from lakebed.pipeline.read.combine import combine_partials
@@ -45,7 +45,8 @@ def read(  # noqa: PLR0913 - one keyword per choice
 ) -> DataFrame:
     """The rows of a table as a DataFrame: those with event time in `[begin, end)` that satisfy `where`, now or `as_of` earlier.
 
-    An earlier state has the columns that served then, unless `with_current_columns`; `where` and `columns` name those. The files stay in the warehouse until this process lets go of its lease (`context.lease`).
+    An earlier state has the columns of that time, unless `with_current_columns`; `where` and `columns` refer to them. The files stay in
+    the warehouse until this process releases its lease (`context.lease`).
     """
     window = EventWindow.of(begin, end)
     condition, zone = (None, None) if where is None else (parse_where(where), context.source.zone)
@@ -76,9 +77,9 @@ def frame_of_scan(context: Context, planned: PlannedScan) -> DataFrame:
 def _warn_nothing_matches(context: Context, planned: PlannedScan, window: EventWindow) -> None:
     with context.registry.read() as reader:
         known = find_event_range(reader, planned.table.table_id)
-    exists = "no event time is known" if known is None else f"{show(known[0])} to {show(known[1])}"
+    exists = "it has no event times" if known is None else f"{show(known[0])} to {show(known[1])}"
     logger.warning(
-        "no file of %s holds event times in %s; what exists: %s",
+        "no file of %s holds event times in %s; existing event times: %s",
         planned.table.name,
         window,
         exists,

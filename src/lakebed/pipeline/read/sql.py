@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 def sql(context: Context, text: str, *, as_of: Time | None = None) -> DataFrame:
-    """The answer of a query as a DataFrame; all lake tables in it as they stood at one instant, now or `as_of`.
+    """The answer of a query as a DataFrame; all lake tables in it are read as of one instant, now or `as_of`.
 
-    `database.name` is a lake table first, then one of Spark's catalog. Nothing stays behind in the session.
+    `database.name` is looked up in the lake first, then in Spark's catalog. Nothing is left in the session.
     """
     require_moment(context, as_of)
     query = parse_query(text)
@@ -42,17 +42,17 @@ def sql(context: Context, text: str, *, as_of: Time | None = None) -> DataFrame:
 
 
 def require_moment(context: Context, as_of: Time | None) -> None:
-    """Numbers are those of one table's journal, and a query has several tables, or none."""
+    """A number belongs to the journal of one table, and a query may have several tables."""
     if as_of is None:
         return
     if not isinstance(as_of, (date, str)):
-        message = f"as_of={as_of!r}: a query over several tables can only go back to a time; give a datetime with a zone or ISO 8601 text"
+        message = f"as_of={as_of!r}: SQL can only read as of a time; give a datetime with a zone or ISO 8601 text"
         raise InvalidValueError(message)
     require_past(as_of, context.registry)
 
 
 def list_requests(context: Context, query: Query, as_of: Time | None, *, in_catalog: bool) -> list[tuple[Mention, ScanRequest]]:
-    """What the query wants of each lake table it names, once per place. `in_catalog`: start Spark to look for others in its catalog."""
+    """The request for each lake table that the query names, once per mention. `in_catalog`: start Spark to look up others in its catalog."""
     named = [(mention, name) for mention in query.mentions if (name := mention.lake_name) is not None]
     ours = [(mention, name) for mention, name in named if _is_ours(context, name, in_catalog=in_catalog)]
     zone, spell = context.source.zone if ours else None, partial(resolve_name, context.registry)
@@ -60,7 +60,7 @@ def list_requests(context: Context, query: Query, as_of: Time | None, *, in_cata
 
 
 def resolve_function(context: Context, call: Call) -> DataFrame | None:
-    """The answer of one of Lakebed's table functions, given here and now; None where the call is Spark's to resolve."""
+    """The answer of one of Lakebed's table functions, called in this process; None if Spark resolves the call."""
     if find_function(call.name) is None or call.arguments is None:
         return None
     positional, named = call.arguments
@@ -86,7 +86,7 @@ def _finder(query: Query, mention: Mention, zone: Zone | None) -> Callable[[Lake
 
 
 def _is_ours(context: Context, name: TableName, *, in_catalog: bool) -> bool:
-    """Whether it is a lake table; one that is nowhere is refused with the names that are near."""
+    """Whether it is a lake table; an unknown name is refused with similar names."""
     if context.registry.find_table_id(name) is not None:
         return True
     if (in_catalog or context.source.is_there) and context.spark.catalog.tableExists(f"{quote(name.database)}.{quote(name.name)}"):

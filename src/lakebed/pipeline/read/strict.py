@@ -1,7 +1,7 @@
 """Files of which every row satisfies a condition, found from statistics and partition paths without opening them.
 
-A file matches whole by what it cannot hold: no row that breaks a conjunct, and none that leaves it unknown. So this rests on the
-same pruning that readers rest on, asked the other way round. Iceberg calls it a strict evaluation of metrics.
+All rows of a file match if it cannot hold a row that breaks a conjunct or makes it NULL. So this relies on the
+same pruning as reads, with negated conditions. Iceberg calls it a strict evaluation of metrics.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BREAKS: dict[type[exp.Expr], tuple[type[exp.Expr], ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrictMetrics:
-    """One conjunct. A row that does not satisfy it satisfies one of `broken` (None: not known).
+    """One conjunct. A row that does not satisfy it satisfies one of `broken` (None: unknown).
 
     `values` are partition fields by identity with the texts that satisfy it: such a path has the value of every row.
     """
@@ -63,7 +63,7 @@ class StrictMetrics:
 
 
 def list_strict_metrics(where: Where, table: LakeTable, zone: Zone) -> list[StrictMetrics] | None:
-    """How each conjunct could be shown to hold; None where one of them is not understood."""
+    """How each conjunct could be proven; None if one of them cannot be."""
     if (conjuncts := where.conjuncts) is None:
         return None
     metrics = [_strict_metrics(conjunct, table.schema, table.transforms, zone) for conjunct in conjuncts]
@@ -114,7 +114,7 @@ def _broken(node: exp.Expr, condition: Condition, schema: Schema, zone: Zone) ->
 
 
 def _opposites(node: exp.Expr) -> list[exp.Expr]:
-    """What rows that break the conjunct satisfy, as far as they do not leave it unknown."""
+    """Conditions of the rows that break the conjunct, except those for which it is NULL."""
     match node:
         case exp.Is():
             return [exp.Not(this=node.copy())]

@@ -1,7 +1,7 @@
-"""What no row may hold, as SQL that stops the job at the first one: NULL in a required field, a time no calendar reaches.
+"""Checks of rows as SQL that fails the job at the first bad row: NULL in a required field, a time outside the calendar.
 
-The checks ride on the job that writes anyway; where Spark's own type rules a fault out there is none, and what a file's
-statistics say is judged by them.
+The checks are part of the job that writes; there is none if Spark's type excludes the fault, or if the file's statistics
+show it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _RANGES = {
 _SIZED = frozenset({"uuid", "fixed"})
 _OUTSIDE = "holds a time outside the years 1 to 9999: correct it before writing"
 MIN_DAY, MAX_DAY = days_of(date.min), days_of(date.max)
-Fault = tuple[str, str]  # a condition, and the sentence to say when it holds
+Fault = tuple[str, str]  # a condition, and the message if it holds
 
 
 def checked(field: Field, source: T.StructField | None, sql: str, *, has_statistics: bool = True) -> str:
-    """`sql`, a value of the table's column `field`, guarded: a bad one ends the job with a typed refusal.
+    """`sql`, a value of the table's column `field`, with its checks: a bad value ends the job with a typed refusal.
 
-    `source` says what the DataFrame promises, for instance never to be NULL. With statistics, what these say of a column
-    itself is judged from the finished file, which costs nothing.
+    `source` is the type in the DataFrame, which may for instance never be NULL. If there will be statistics, the column itself
+    is checked by those of the finished file, at no cost.
     """
     nullable = source is None or source.nullable
     kind = None if source is None else source.dataType
@@ -55,7 +55,7 @@ def checked(field: Field, source: T.StructField | None, sql: str, *, has_statist
 
 
 def require_times(table: str, schema: Schema, columns: Iterable[ColumnStatistics]) -> None:
-    """The same judgement of the columns themselves, from a file's statistics."""
+    """The same checks of the columns themselves, from a file's statistics."""
     bounds = _bounds(schema)
     for column in columns:
         low, high, name = bounds.get(column.field_id, (b"", b"", ""))
@@ -101,7 +101,7 @@ def _entry(source: T.DataType | None) -> tuple[T.DataType | None, T.DataType | N
 
 
 def _inside(child: Field, found: T.StructField | None, struct: str, path: tuple[str, ...]) -> Iterator[Fault]:
-    """A field of a struct that is NULL itself is no NULL of its own."""
+    """A field of a struct that is NULL itself does not count as NULL."""
     nullable = found is None or found.nullable
     kind = None if found is None else found.dataType
     for condition, message in _faults(child, kind, f"{struct}.{quote(child.name)}", (*path, child.name), nullable=nullable):

@@ -1,11 +1,11 @@
 """The partition key: all transforms of a row in one text column, and back from its directory name to the partition path.
 
 Per transform the key holds `n` for NULL or `v` and hexadecimal digits, joined by `_`: NULL differs from an empty text, and
-no value of a user stands in a path. It is written backwards: values often differ at their end alone, and Spark sorts by the first
+no user value appears in a path. It is reversed: values often differ only at their end, and Spark sorts by the first
 eight bytes faster than by the rest. NULL in an optional column is a legal partition value with a path of its own; NULL in a
-required column is refused where rows are checked, before it gets here.
+required column is refused by the row checks before.
 
-Everything is SQL text of built-in functions, which needs no Python worker and one call to build. Decimals alone are
+All is SQL text of built-in functions, which needs no Python worker and one call to build. Only decimals are
 truncated and hashed in Python.
 """
 
@@ -37,24 +37,24 @@ if TYPE_CHECKING:
     from lakebed.core.schema.bounds import Value
     from lakebed.core.schema.types import Field
 
-KEY = f"{RESERVED}key"  # part of directory names: never rename
-_LONGEST = 240  # a directory's name has 255 bytes at most
+KEY = f"{RESERVED}key"  # stored in directory names: never rename
+_LONGEST = 240  # a directory name has at most 255 bytes
 _MASK = 0xFFFFFFFF
 # Spark's hash starts from 42 and hashes each argument with the last one's result as its seed. This number hashes to 0,
 # so what follows it is hashed from 0, as Iceberg does.
 _TO_ZERO = -1693959553
-# what undoes the multiplications of the last mixing step
+# inverses of the multiplications of the last mixing step
 _UNDO_F1, _UNDO_F2 = pow(F1, -1, 1 << 32), pow(F2, -1, 1 << 32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPlan:
-    """How a table's rows get their key; without transforms there is none."""
+    """The key of a table's rows; without transforms there is none."""
 
     transforms: tuple[tuple[Transform, Field], ...]
 
     def sql(self) -> str:
-        """The key of a row whose columns have their physical names: never NULL."""
+        """The key of a row whose columns have their physical names; never NULL."""
         parts = [f"coalesce(concat('v', hex({_sql(transform, field)})), 'n')" for transform, field in self.transforms]
         joined = parts[0] if len(parts) == 1 else f"concat_ws('_', {', '.join(parts)})"
         key = f"reverse({joined})"
@@ -63,7 +63,7 @@ class KeyPlan:
         names = ", ".join(transform.name for transform, _ in self.transforms)
         message = f"the partition values of {names} are longer than {_LONGEST // 2} bytes: partition by truncate or bucket instead"
         length = " + ".join(["-1", *(f"2 + 2 * {_octets(transform, field)}" for transform, field in self.transforms)])
-        # computed from the values, not from the key: Spark compiles no function that could hold the key for a second use
+        # computed from the values, not from the key: Spark has no compiled function that could reuse the key
         return f"CASE WHEN {length} > {_LONGEST} THEN raise_error({literal(refusal(message))}) ELSE {key} END"
 
     def add_to(self, df: DataFrame) -> DataFrame:
@@ -74,10 +74,10 @@ class KeyPlan:
         return df.withColumns(computed).selectExpr("*", f"{self.sql()} AS {KEY}").drop(*computed)
 
     def partition_path(self, directory: str) -> str:
-        """From the name of a file's directory, `lakebed__key=...`, to its canonical partition path."""
+        """The canonical partition path for the name of a file's directory, `lakebed__key=...`."""
         parts = directory.removeprefix(f"{KEY}=")[::-1].split("_")
         if not directory.startswith(f"{KEY}=") or len(parts) != len(self.transforms):
-            message = f"the directory {directory!a} was not written by a partition key of this table: tell a person"
+            message = f"the directory {directory!a} is not a partition key of this table: report it"
             raise CorruptionError(message)
         return encode_partition_path(
             [(transform.name, _decode(transform, field, part)) for (transform, field), part in zip(self.transforms, parts, strict=True)]
@@ -94,7 +94,7 @@ def literal(text: str) -> str:
 
 
 def let(value: str, name: str, body: str) -> str:
-    """`body` with `name` standing for `value`, which is computed once: without it the nested hash would be of exponential length."""
+    """`body` with `name` bound to `value`, which is computed once: otherwise the nested hash would have exponential length."""
     return f"transform(array({value}), {name} -> {body})[0]"
 
 
@@ -143,7 +143,7 @@ def _sql(transform: Transform, field: Field) -> str:
 
 
 def _octets(transform: Transform, field: Field) -> str:
-    """How long the text of one transform is; of a bucket, which is costly to compute twice, how long it can be."""
+    """The length of the text of one transform; for a bucket, which is costly to compute twice, the maximum length."""
     return str(len(str(transform.argument - 1))) if transform.kind == "bucket" else f"coalesce(octet_length({_sql(transform, field)}), 0)"
 
 
@@ -169,7 +169,7 @@ def micros_sql(column: str, kind: Primitive) -> str:
     """Microseconds since 1970 of a timestamp of either kind."""
     if kind.name == "timestamptz":
         return f"unix_micros({column})"
-    # without a zone: a cast to TIMESTAMP would bring the session's in
+    # without a zone: a cast to TIMESTAMP would apply the session's
     seconds = f"unix_date(CAST({column} AS DATE)) * 86400L + hour({column}) * 3600 + minute({column}) * 60"
     return f"(({seconds}) * 1000000L + CAST(extract(SECOND FROM {column}) * 1000000 AS BIGINT))"
 
@@ -210,7 +210,7 @@ def _hash(column: str, kind: Primitive) -> str:
 
 
 def _hash_bytes(content: str) -> str:
-    """Spark hashes whole words as murmur3 does, but the last one to three bytes in its own way: those are mixed in here."""
+    """Spark hashes whole words as murmur3 does, but the last one to three bytes differently; those are mixed in here."""
     whole = "(octet_length(b) - octet_length(b) % 4)"
     tail = " + ".join(
         f"coalesce(shiftleft(CAST(conv(hex(substring(b, {whole} + {n + 1}, 1)), 16, 10) AS BIGINT), {8 * n}), 0L)" for n in range(3)
@@ -234,7 +234,7 @@ def _finished(word: str) -> str:
 
 
 def _unfinished(word: str) -> str:
-    """What the last mixing step was given."""
+    """The input of the last mixing step."""
     first = let(f"{word} ^ shiftright({word}, 16)", "u1", _times("u1", _UNDO_F2))
     second = let(first, "u2", let("u2 ^ shiftright(u2, 13) ^ shiftright(u2, 26)", "u3", _times("u3", _UNDO_F1)))
     return let(second, "u4", "u4 ^ shiftright(u4, 16)")
@@ -256,12 +256,12 @@ def _python_transform(transform: Transform, field: Field) -> Column:
 
 
 def _decimal_transform(kind: str, argument: int, scale: int) -> Callable[[Decimal | None], str | None]:
-    """`Transform.apply` for executors: it refers to nothing but modules that travel by value."""
+    """`Transform.apply` for executors: it refers only to modules that are pickled by value."""
     if kind == "bucket":
         return lambda value: None if value is None else str(bucket_of(decimal_bytes(value, scale), argument))
     return lambda value: None if value is None else decimal_text(truncate_decimal(value, argument, scale), scale)
 
 
 def gather_by_key(df: DataFrame) -> DataFrame:
-    """About one file per path and target size: rows of one key meet in one task, big keys are split again by Spark."""
+    """About one file per path and target size: rows of one key go to one task, and Spark splits large keys again."""
     return df.hint("rebalance", F.col(KEY))

@@ -1,7 +1,7 @@
 """The one select between a DataFrame and a table's files: columns by name, cast, checked, under physical names with field ids.
 
-Building a column takes several round trips to the JVM, and a small insert has only a few milliseconds to spend: what was
-built for one shape of rows is kept for the next DataFrame of that shape.
+Building a column takes several round trips to the JVM, which is significant for a small insert, so the columns that were
+built for one shape of rows are kept for the next DataFrame of that shape.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST_KEPT = 256
 
 @dataclass(frozen=True, slots=True)
 class _Projection:
-    """`reshapes`: nested columns must be brought into the table's order first."""
+    """`reshapes`: nested columns must first be put into the table's order."""
 
     reshapes: bool
     columns: tuple[Column, ...]
@@ -44,7 +44,7 @@ def select_physical(df: DataFrame, schema: Schema, *, name: str = "the table", h
     """The columns under physical names, in the table's order and types, with field ids at every depth Spark can give them.
 
     Rows of another shape are refused; a missing optional column becomes NULL; a row that breaks a rule of the table ends the
-    job, unless the statistics of its file will say.
+    job, unless the statistics of its file show it.
     """
     promised = df.schema
     kept = _kept.setdefault(df.sparkSession, OrderedDict())
@@ -60,7 +60,7 @@ def select_physical(df: DataFrame, schema: Schema, *, name: str = "the table", h
 
 
 def is_in_shape(df: DataFrame, schema: Schema) -> bool:
-    """Whether the rows could be written as they are: flat, with the table's own names, order and types, and no ids of another."""
+    """Whether the rows can be written unchanged: flat, with the table's names, order and types, and without foreign field ids."""
     wanted = _list_flat(schema)
     found = [(field.name, field.dataType) for field in df.schema.fields if not field.metadata]
     return wanted is not None and len(df.schema.fields) == len(wanted) and found == wanted
@@ -93,7 +93,7 @@ def _column(field: Field, source: T.StructField | None, target: T.StructField, *
     else:
         sql = quote(field.name if reshaped or source is None else source.name)
         value = F.expr(checked(field, source, sql, has_statistics=has_statistics))
-        # a cast of a struct goes by place: it promotes, and gives nested fields their physical names and ids
+        # a cast of a struct is positional: it promotes types and sets physical names and ids of nested fields
         if not isinstance(field.type, Primitive) or source is None or source.dataType != target.dataType:
             value = value.cast(target.dataType)
     return value.alias(target.name, metadata=target.metadata)

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from lakebed.storage.protocol import Storage
 
 FILE = f"{RESERVED}file"
-_PER_PATTERN = 200  # every text handed over costs a round trip to the JVM, and a pattern's expansion is quadratic in its names
-_MEANS_SOMETHING = re.compile(r"([{}\[\]*?\\,])")  # to Hadoop's patterns
+_PER_PATTERN = 200  # every text passed costs a round trip to the JVM, and the expansion of a pattern is quadratic in its names
+_MEANS_SOMETHING = re.compile(r"([{}\[\]*?\\,])")  # in Hadoop's patterns
 _LEAST_FOR_A_DIRECTORY = 2
-_HIDDEN = ("_", ".")  # Spark passes over such names
-# Directory names say nothing about columns here: the columns lie in the files
+_HIDDEN = ("_", ".")  # Spark ignores such names
+# Directory names hold no columns here: the columns are in the files
 _OPTIONS = {
     "parquet": {"recursiveFileLookup": "true", "mergeSchema": "false"},
-    "json": {"recursiveFileLookup": "true", "mode": "FAILFAST", "timeZone": "UTC"},  # a torn line is an error, not a row of nulls
+    "json": {"recursiveFileLookup": "true", "mode": "FAILFAST", "timeZone": "UTC"},  # a malformed line is an error, not a row of NULLs
 }
 
 
@@ -49,13 +49,13 @@ def frame_of(context: Context, schema: Schema, paths: Sequence[str]) -> DataFram
 
 
 def frame_with_files(context: Context, schema: Schema, paths: Sequence[str]) -> DataFrame:
-    """`frame_of`, and beside each row the location of its file in the column FILE."""
+    """`frame_of`, with the location of each row's file in the column FILE."""
     loaded = _load_all(context, to_spark_nullable(schema, physical=True), paths, with_file=True)
     return select_current(loaded, schema, beside=[FILE])
 
 
 def stored_rows(context: Context, schema: Schema, paths: Sequence[str]) -> DataFrame:
-    """The rows of these files as they were written under exactly this schema: physical names; of JSON files too."""
+    """The rows of these files, which were written under exactly this schema: physical names; of JSON files too."""
     return _load_all(context, to_spark_nullable(schema, physical=True), paths)
 
 
@@ -87,23 +87,23 @@ def _load(context: Context, schema: StructType, kind: str, paths: Sequence[str])
 
 
 def is_remote_session(spark: SparkSession) -> bool:
-    """Spark Connect; its classes can only be imported where grpc is installed."""
+    """Whether it is Spark Connect, whose classes can only be imported if grpc is installed."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def spark_paths(storage: Storage, paths: Sequence[str], *, is_remote: bool = False) -> list[str]:
-    """What to hand to Spark's reader so that it lists exactly these files, in as few texts as possible.
+    """The paths for Spark's reader so that it lists exactly these files, in as few texts as possible.
 
-    An operation's directory stands for its files when a listing agrees: nothing is added to it once it is registered.
-    A common parent never does, because another writer may be adding to it. The rest go as patterns that spell each file out.
-    Spark Connect lists again for every action, when the lease may be over: there each file is named, and one that is gone is an error.
+    An operation's directory replaces its files if a listing agrees: no file is added to it once it is registered.
+    A common parent never does, because another writer may be adding files. The others are passed as patterns that name each file.
+    Spark Connect lists again for every action, when the lease may be over: there each file is named, and a missing one is an error.
     """
     directories, files = ([], list(paths)) if is_remote else _fold(storage, paths)
     _require_seen(files)
-    if not storage.paths.warehouse.is_local:  # Spark asks for each file by itself
+    if not storage.paths.warehouse.is_local:  # Spark looks up each file itself
         return [_as_s3a(_escape(path)) for path in [*directories, *files]]
     _require_present(storage, files)
-    if any(":" in path for path in (storage.paths.root, *files)):  # Hadoop takes what stands before it for a scheme
+    if any(":" in path for path in (storage.paths.root, *files)):  # Hadoop reads the text before it as a scheme
         return [_without_pattern(path) for path in [*directories, *files]]
     if is_remote:
         return [_escape(path) for path in files]
@@ -111,7 +111,7 @@ def spark_paths(storage: Storage, paths: Sequence[str], *, is_remote: bool = Fal
 
 
 def _fold(storage: Storage, paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Operation directories, or leaf directories in them, of which every file is wanted; and the files of the others."""
+    """Directories of operations, or leaf directories in them, whose files are all wanted; and the files of the others."""
     owned, loose = _group(paths, storage.paths.find_operation_directory)
     directories, parted = _take_whole(storage, owned)
     leaves, left = _take_whole(storage, _group(parted, lambda path: path.rpartition("/")[0])[0])
@@ -141,7 +141,7 @@ def _is_whole(storage: Storage, directory: str, members: Sequence[str]) -> bool:
 
 
 def _list_local(directory: str) -> set[str]:
-    """As Spark will list it, without asking for sizes: half the time of `Storage.list_files`. Nothing where it cannot be listed."""
+    """As Spark lists it, without sizes, in half the time of `Storage.list_files`. Empty if it cannot be listed."""
     found: set[str] = set()
     waiting = [directory]
     try:
@@ -151,7 +151,7 @@ def _list_local(directory: str) -> set[str]:
                     if not entry.name.startswith(_HIDDEN):
                         (waiting.append if entry.is_dir(follow_symlinks=False) else found.add)(entry.path)
     except OSError:
-        return set()  # whoever asks for the files one by one learns what is wrong
+        return set()  # looking up the files one by one reports the error
     return found
 
 
@@ -162,11 +162,11 @@ def _is_hidden(path: str, directory: str) -> bool:
 def _require_seen(files: Iterable[str]) -> None:
     for path in files:
         if path[path.rindex("/") + 1 :].startswith(_HIDDEN):
-            raise PathRefusedError(path, reason="Spark passes over names that begin with _ or . : register the file under another name")
+            raise PathRefusedError(path, reason="Spark ignores names that begin with _ or . : register the file under another name")
 
 
 def _require_present(storage: Storage, files: Iterable[str]) -> None:
-    """A pattern passes over a file that is not there, and its rows would be missing without a word."""
+    """A pattern ignores a missing file, so its rows would be missing silently."""
     for path in files:
         if not os.path.exists(path):  # noqa: PTH110 - ten thousand Path objects take longer than the calls
             _raise_missing(storage, path)
@@ -176,13 +176,13 @@ def _raise_missing(storage: Storage, path: str) -> None:
     try:
         storage.stat(path)
     except FileMissingError as exc:
-        raise FileChangedError(path, reason="it is registered and gone; run `lakebed check`") from exc
+        raise FileChangedError(path, reason="it is registered but missing; run `lakebed check`") from exc
 
 
 def _patterns(files: Sequence[str], *, alone: bool) -> list[str]:
-    """`data/{op1/part-0.parquet,op2/part-0.parquet}`: with a slash between the braces every name is looked up, none is matched.
+    """`data/{op1/part-0.parquet,op2/part-0.parquet}`: with a slash between the braces every name is looked up, not matched.
 
-    A pattern that stands `alone` is split, because Spark first takes a single text for a directory and complains.
+    A pattern passed `alone` is split, because Spark first treats a single text as a directory and logs a warning.
     """
     grouped: dict[str, list[str]] = defaultdict(list)
     for path in files:

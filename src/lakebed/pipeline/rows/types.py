@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-FIELD_ID = "parquet.field.id"  # what Spark's writer looks for
+FIELD_ID = "parquet.field.id"  # the key that Spark's writer reads
 _SIMPLE: dict[type[T.DataType], str] = {
     T.BooleanType: "boolean",
     T.ByteType: "int",
@@ -51,9 +51,9 @@ _SPARK: dict[str, T.DataType] = {
 
 
 def from_spark(struct: T.StructType) -> Schema:
-    """A first version: ids are given in the order of the columns, parents before children.
+    """A first version: ids are assigned in the order of the columns, parents before children.
 
-    Spark finds columns without regard to case, so names that differ in nothing else are refused as duplicates.
+    Spark's column names are case-insensitive, so names that differ only in case are refused as duplicates.
     """
     ids = count(1)
     schema = Schema(fields=_fields_in(struct, (), ids))
@@ -62,19 +62,19 @@ def from_spark(struct: T.StructType) -> Schema:
 
 
 def to_spark(schema: Schema, *, physical: bool = False, with_ids: bool = False) -> T.StructType:
-    """The columns as Spark sees them, under their current names unless `physical`; `with_ids` as its Parquet writer wants them."""
+    """The columns as Spark types, under their current names unless `physical`; `with_ids` adds the ids for its Parquet writer."""
     return _struct_out(schema.fields, physical=physical, with_ids=with_ids, loose=False)
 
 
 def to_spark_nullable(schema: Schema, *, physical: bool = False, with_ids: bool = False) -> T.StructType:
-    """The same with every field optional: what a cast accepts whatever the data's own promise is."""
+    """The same with every field optional, which a cast accepts for nullable data."""
     return _struct_out(schema.fields, physical=physical, with_ids=with_ids, loose=True)
 
 
 def select_current(df: DataFrame, schema: Schema, *, beside: Sequence[str] = ()) -> DataFrame:
-    """From physical names and stored types to the current ones; `df` was read with `to_spark(schema, physical=True)`.
+    """Rename and cast from physical names and stored types to the current ones; `df` was read with `to_spark(schema, physical=True)`.
 
-    Columns named `beside` stay as they are.
+    Columns named `beside` are unchanged.
     """
     current = to_spark_nullable(schema)
     if not has_other_names(schema) and not beside:
@@ -89,7 +89,7 @@ def select_current(df: DataFrame, schema: Schema, *, beside: Sequence[str] = ())
 
 
 def select_stored(df: DataFrame, schema: Schema) -> DataFrame:
-    """Rows under physical names as Spark's Parquet writer wants them: with field ids, which a cast alone gives to nested fields."""
+    """Rows under physical names with field ids for Spark's Parquet writer; only a cast sets ids of nested fields."""
     return df.select(*(_with_ids(field) for field in to_spark_nullable(schema, physical=True, with_ids=True).fields))
 
 
@@ -100,18 +100,18 @@ def _with_ids(field: T.StructField) -> Column:
 
 
 def find_column(struct: T.StructType, name: str) -> T.StructField | None:
-    """As Spark resolves names: without regard to case."""
+    """Resolves names as Spark does: case-insensitively."""
     return next((field for field in struct.fields if field.name.lower() == name.lower()), None)
 
 
 def has_other_names(schema: Schema) -> bool:
-    """Whether any field, at any depth, is written under another name than it has now."""
+    """Whether any field, at any depth, has a stored name that differs from its current one."""
     return any(field.name != field.physical_name for field in walk(schema.fields))
 
 
 @lru_cache(maxsize=256)
 def needs_own_writer(schema: Schema) -> bool:
-    """Whether Spark's writer cannot do it: it gives no ids inside lists and maps, and has no fixed-length binaries."""
+    """Whether Spark's writer is unsuitable: it sets no ids inside lists and maps, and has no fixed-length binaries."""
     return any(
         isinstance(f.type, List | Map) or (isinstance(f.type, Primitive) and f.type.name in {"uuid", "fixed"}) for f in walk(schema.fields)
     )
@@ -145,14 +145,16 @@ def _type_in(kind: T.DataType, path: tuple[str, ...], ids: Iterator[int]) -> Typ
 
 
 def primitive_of(kind: T.DataType, path: tuple[str, ...]) -> Primitive:
-    """The table's type for one of Spark's without children, or a refusal that names the column."""
+    """The table's type for a Spark type without children; otherwise a refusal that names the column."""
     if isinstance(kind, T.DecimalType) and 0 <= kind.scale <= kind.precision:
         return Primitive(name="decimal", precision=kind.precision, scale=kind.scale)
     if isinstance(kind, T.StringType) and kind.isUTF8BinaryCollation():
         return Primitive(name="string")
     if (name := _SIMPLE.get(type(kind))) is not None:
         return Primitive(name=name)
-    message = f"column {'.'.join(path)!a} has type {kind.simpleString()}, which Parquet and Iceberg do not share: cast it before writing"
+    message = (
+        f"column {'.'.join(path)!a} has type {kind.simpleString()}, which Parquet and Iceberg do not both support: cast it before writing"
+    )
     raise SchemaRefusedError(message)
 
 

@@ -1,4 +1,4 @@
-"""The environment of Spark's Python workers: Java, and so each worker, inherits what the session was started with."""
+"""The environment of Spark's Python workers: Java, and so each worker, inherits the variables that are set when the session starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REGISTRY_VARIABLE, WAREHOUSE_VARIABLE = "LAKEBED_REGISTRY_URL", "LAKEBED_WAREHOU
 
 @contextmanager
 def worker_environment(url: str, warehouse: str) -> Iterator[None]:
-    """While a session starts: its Java process, and so its Python workers, inherit both variables; this process keeps its own."""
+    """Set both variables while a session starts, for its Java process and Python workers; then restore those of this process."""
     before = {name: os.environ.get(name) for name in (REGISTRY_VARIABLE, WAREHOUSE_VARIABLE)}
     os.environ.update({REGISTRY_VARIABLE: url, WAREHOUSE_VARIABLE: warehouse})
     try:

@@ -1,4 +1,4 @@
-"""Spark's errors in Lakebed's words. Our own refusals inside a query travel as a marked text."""
+"""Translates Spark's errors into typed ones. Lakebed's own refusals inside a query are passed as a marked text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FULL = re.compile(r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[
 _GONE = re.compile(
     r"stopped SparkContext|SparkContext was shut ?down|SparkContext has been shutdown|Cannot call methods on a stopped|active SparkContext"
     r"|SESSION_CLOSED|Connection refused|SparkSession.*stopped|ExecutorLostFailure|FetchFailedException|NO_ACTIVE_SESSION|SESSION_OR_CONTEXT_NOT_EXISTS|StatusCode\.UNAVAILABLE"
-    r"|\"org\.apache\.spark\.SparkEnv\$\.get\(\)\" is null"  # how a write of a stopped session ends
+    r"|\"org\.apache\.spark\.SparkEnv\$\.get\(\)\" is null"  # the error of a write in a stopped session
 )
 _IO = re.compile(
     r"java\.io\.|org\.apache\.hadoop\.fs\.[A-Z]\w+Exception|java\.nio\.file\.|Permission denied|Read-only file system|Mkdirs failed|OSError|PermissionError|FileNotFound"
@@ -40,7 +40,7 @@ def refusal(message: str) -> str:
 
 @contextmanager
 def spark_translated(doing: str) -> Iterator[None]:
-    """Whatever Spark raises inside becomes typed; `doing` says what was tried and on which table."""
+    """Errors of Spark in the block become typed; `doing` names the action and the table."""
     try:
         yield
     except SPARK_ERRORS as exc:
@@ -53,7 +53,7 @@ def spark_translated(doing: str) -> Iterator[None]:
 
 
 def _is_pysparks(exc: AssertionError) -> bool:
-    """PySpark asserts, without a word, that its context is there."""
+    """PySpark asserts without a message that its context exists."""
     trace = exc.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -67,11 +67,11 @@ def translate(exc: BaseException, doing: str) -> LakebedError:
     if _FULL.search(text):
         return StorageFullError(f"{doing}: no space is left in the warehouse; free some, then retry; nothing was changed")
     if isinstance(exc, _PLAIN):
-        return SparkRefusedError(f"{doing}: Spark refuses it: {_first(text)}")
+        return SparkRefusedError(f"{doing}: refused by Spark: {_first(text)}")
     if isinstance(exc, ConnectionError) or _GONE.search(text):
         return SparkUnavailableError(f"{doing}: the Spark session is gone or lost its executors: {_first(text)}; start a new one and retry")
     if _IO.search(text):
-        return SparkUnavailableError(f"{doing}: Spark could not read or write: {_cause(text)}; look at the storage, then retry")
+        return SparkUnavailableError(f"{doing}: Spark could not read or write: {_cause(text)}; check the storage, then retry")
     return SparkRefusedError(f"{doing}: the Spark job failed, nothing was changed: {_cause(text)}; correct the query or its input")
 
 
@@ -81,6 +81,6 @@ def _first(text: str) -> str:
 
 
 def _cause(text: str) -> str:
-    """The innermost cause says more than that a stage was aborted; of Python's it is the last line of the traceback."""
+    """The innermost cause, which is more specific than an aborted stage; for Python it is the last line of the traceback."""
     found = _RAISED.findall(text) or _CAUSED.findall(text)
     return found[-1].strip()[:_SHOWN_CHARS] if found else _first(text)

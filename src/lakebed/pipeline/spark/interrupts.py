@@ -1,7 +1,7 @@
-"""Ctrl-C in the middle of a Spark job: the job is cancelled and has ended before the interrupt goes on.
+"""Ctrl-C during a Spark job: the job is cancelled and has ended before the interrupt is raised.
 
-PySpark's own handler asks the JVM to cancel over the connection that is waiting for the job's answer. That fails, the job
-runs on, and its files would appear behind the back of the writer that undid them.
+PySpark's own handler cancels over the connection that is waiting for the job's answer. That fails, the job
+continues, and its files would appear after the writer has undone the write.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PYSPARKS = "pyspark.core.context"
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Around one Spark action. Handlers that are not PySpark's are left alone, and so are other threads, which get no signals."""
+    """Around one Spark action. Handlers other than PySpark's are not replaced, nor are other threads affected, which get no signals."""
     previous = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or getattr(previous, "__module__", "") != _PYSPARKS:
         yield
@@ -41,7 +41,7 @@ def interruptible() -> Iterator[None]:
 
 def _handler(previous: Any, asked: threading.Event) -> Callable[[int, FrameType | None], None]:
     def cancel(number: int, frame: FrameType | None) -> None:
-        with suppress(KeyboardInterrupt):  # it is raised where the job was waited for
+        with suppress(KeyboardInterrupt):  # it is raised where the caller waited for the job
             previous(number, frame)
 
     def handle(number: int, frame: FrameType | None) -> None:

@@ -1,6 +1,6 @@
-"""The reader's lease of this process: what a plan named stays in the warehouse while a query may still read it.
+"""The reader's lease of this process: planned files stay in the warehouse while a query may still read them.
 
-A DataFrame cannot hold its files: derived ones outlive it. So one row per process holds, per table, the
+A DataFrame cannot protect its files, because derived ones outlive it. So one row per process stores, per table, the
 journal number of the oldest plan; files retired above it are not deleted.
 """
 
@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 TTL_S = 60.0
 READER_LEASE_MAX_S = 24 * 3600.0
 _BEATS_PER_TTL = 3
-_SAFE_SHARE = 0.75  # of the time to live: a hold that is nearer to its end is renewed before a plan stands on it
+_SAFE_SHARE = 0.75  # fraction of the time to live: a lease nearer to its end is renewed before a plan relies on it
 
 
 class ReaderLease:
-    """Held from the first plan until `close`, the end of the last `reading()` block, or `max_s`. Threads share it; a forked child starts a lease of its own."""
+    """Held from the first plan until `close`, the end of the last `reading()` block, or `max_s`. Threads share it; a forked child starts its own."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class ReaderLease:
 
     @property
     def held(self) -> dict[int, int]:
-        """The journal number held per table, as far as this process knows."""
+        """The protected journal number per table, as known to this process."""
         with self._guard:
             return dict(self._held)
 
@@ -66,7 +66,7 @@ class ReaderLease:
         return self._thread is not None and self._thread.is_alive()
 
     def hold(self, table_ids: Iterable[int]) -> dict[int, int]:
-        """Protect what is live now in these tables; call it before planning. Costs a transaction only for a table that is new here."""
+        """Protect the live files of these tables; call it before planning. Costs a transaction only for tables not yet protected."""
         wanted = set(table_ids)
         with self._guard:
             self._leave_parent()
@@ -79,7 +79,7 @@ class ReaderLease:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Plans made inside are protected to the end of the block, then let go unless an outer reader still needs them."""
+        """Plans made inside are protected until the end of the block, or as long as an outer reader needs them."""
         with self._guard:
             self._leave_parent()
             self._scopes += 1
@@ -93,18 +93,18 @@ class ReaderLease:
                 self.close()
 
     def close(self) -> None:
-        """Let go of everything and end the heartbeat. The next `hold` starts a new lease."""
+        """Release all tables and end the heartbeat. The next `hold` starts a new lease."""
         thread = self._thread
         self._let_go()
         if thread is not None and thread is not threading.current_thread():
-            thread.join()  # outside the guard, because its last beat may be waiting there
+            thread.join()  # outside the guard, because the last heartbeat may be waiting for it
 
     def beat(self) -> None:
-        """One heartbeat: renew, or end a lease that has grown too old."""
+        """One heartbeat: renew the lease, or end it if it is too old."""
         with self._guard:
             if self._held and self._monotonic() - self._began > self._max_s:
                 logger.warning(
-                    "the reader's lease reached its longest age and ends: what was planned before is not protected any more",
+                    "the reader's lease reached its maximum age and ends: files of earlier plans are no longer protected",
                     extra={**self._extra("overdue"), "max_s": self._max_s},
                 )
                 self._let_go()
@@ -124,7 +124,7 @@ class ReaderLease:
         self._held = hold_for_reading(self._registry, self._name, table_ids, owner=make_owner("reader"), ttl_us=int(self._ttl_s * 1e6))
         self._safe_until = asked_at + self._ttl_s * _SAFE_SHARE
         if any(self._held.get(table_id) != number for table_id, number in known.items()):
-            logger.warning("the reader's lease had expired: what was planned before may be gone", extra=self._extra("lost"))
+            logger.warning("the reader's lease had expired: files of earlier plans may have been deleted", extra=self._extra("lost"))
 
     def _start_over(self) -> None:
         self._pid = os.getpid()
@@ -136,7 +136,7 @@ class ReaderLease:
         self._thread = None
 
     def _leave_parent(self) -> None:
-        """After a fork the row is the parent's, and so is the thread."""
+        """After a fork the row and the thread belong to the parent."""
         if os.getpid() != self._pid:
             self._scopes = 0
             self._start_over()
@@ -154,7 +154,7 @@ class ReaderLease:
 
 
 def _keep_beating(of: weakref.ref[ReaderLease], stop: threading.Event, every_s: float) -> None:
-    """Ends with the lease, or when the lease is garbage."""
+    """Ends with the lease, or when the lease is garbage-collected."""
     while not stop.wait(every_s):
         if (lease := of()) is None:
             return

@@ -1,4 +1,4 @@
-"""What Java and Spark print while they start stays out of the terminal; everything else they print reaches it."""
+"""Filters the messages that Java and Spark print at their start from the terminal; all other lines are passed on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyspark.logger import PySparkLogger
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LOG_LEVEL = "spark.log.level"  # whoever sets it asks for Spark's own lines
+LOG_LEVEL = "spark.log.level"  # setting it requests Spark's own lines
 _STARTING = re.compile(
     rb"WARNING: Using incubator modules: "
     rb"|Using Spark's default log4j profile: "
@@ -24,20 +24,20 @@ _STARTING = re.compile(
     rb"|To adjust logging level use "
     rb"|[\d/]+ [\d:]+ WARN (Utils: (Your hostname, |Set SPARK_LOCAL_IP )|NativeCodeLoader: Unable to load native-hadoop )"
 )
-# Spark's second report of an error that it also raises, with the trace of the Java process
+# Spark's second report of an error that it also raises, with the Java stack trace
 _SECOND_REPORTS = "SQLQueryContextLogger"
 
 
 def start_quietly(options: Mapping[str, str]) -> None:
     """Start the Java process of this Python process, if it has none yet, with its standard error passed on line by line."""
     logger = PySparkLogger.getLogger(_SECOND_REPORTS)
-    if logger.level == logging.WARNING:  # as Spark makes it: no other was chosen
+    if logger.level == logging.WARNING:  # Spark's default: no other was chosen
         logger.setLevel(logging.CRITICAL + 1)
     if SparkContext._gateway is not None or os.name != "posix":  # noqa: SLF001 - the only sign of a running Java process
         return
     try:
         terminal = os.dup(sys.__stderr__.fileno() if sys.__stderr__ is not None else 2)
-    except (OSError, ValueError):  # a process without standard error has nothing to keep clean
+    except (OSError, ValueError):  # without standard error there is nothing to filter
         return
     reading, writing = os.pipe()
     try:
@@ -49,11 +49,11 @@ def start_quietly(options: Mapping[str, str]) -> None:
 
 
 def _pass_on(reading: int, terminal: int) -> None:
-    """Until the Java process and whatever it started have ended."""
+    """Passes lines on until the Java process and its children have ended."""
     with os.fdopen(reading, "rb") as lines, os.fdopen(terminal, "wb", buffering=0) as out:
         for line in lines:
             if not _STARTING.match(line):
                 try:
                     out.write(line)
-                except OSError:  # the terminal is gone; Java must not block on a full pipe
+                except OSError:  # the terminal is closed; Java must not block on a full pipe
                     continue

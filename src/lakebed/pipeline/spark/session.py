@@ -1,4 +1,4 @@
-"""The Spark session: built once when it is first needed, or adopted from the caller and checked."""
+"""The Spark session: built when it is first needed, or given by the caller and checked."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# What correct files and answers need; a session that differs is refused.
+# Required for correct files and answers; a session that differs is refused.
 NEEDED = {
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default, INT96, has no statistics and no place in Iceberg
-    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",  # the other calendar is read by no other engine
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default, INT96, has no statistics and is not an Iceberg type
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",  # no other engine reads the legacy calendar
     "spark.sql.parquet.fieldId.write.enabled": "true",
-    "spark.sql.caseSensitive": "false",  # names of columns are compared without regard to case
+    "spark.sql.caseSensitive": "false",  # column names are case-insensitive
 }
 _ZONE = "spark.sql.session.timeZone"
 _SQL = {
     **NEEDED,
-    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",  # explicit paths are known to exist: no listing job
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",  # given paths exist: no listing job
     _ZONE: "UTC",
 }
 _LOCAL = {
@@ -54,19 +54,19 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 class SparkSource:
-    """Where the session comes from. Nothing of Spark starts before `spark` is asked for."""
+    """The source of the session. Spark does not start before `spark` is first accessed."""
 
     def __init__(
         self, given: SparkSession | None = None, *, options: Mapping[str, str] | None = None, serves: tuple[str, str] | None = None
     ) -> None:
-        """`serves`: the registry's URL and the warehouse that the SQL functions of a session built here answer for."""
+        """`serves`: the registry's URL and the warehouse for the SQL functions of a session built here."""
         self._given, self._options, self._serves = given, dict(options or {}), serves
         self._ready: SparkSession | None = None
         self._guard = threading.Lock()
 
     @property
     def spark(self) -> SparkSession:
-        """The session; an adopted one is checked once, and what it lacks is named."""
+        """The session. One given by the caller is checked once; the error names missing settings."""
         with self._guard:
             if self._ready is None:
                 session = self._given if self._given is not None else self._build()
@@ -76,14 +76,14 @@ class SparkSource:
 
     @property
     def zone(self) -> Zone:
-        """What a time without a zone means to the session, also to one that has not started; nothing starts for it."""
+        """The zone that the session uses for times without one. Does not start the session."""
         if self.is_there:
             return Zone.parse(str(self.spark.conf.get(_ZONE)))
         return Zone.parse(self._options.get(_ZONE, _SQL[_ZONE]))
 
     @property
     def is_there(self) -> bool:
-        """Whether asking for the session starts nothing."""
+        """Whether the session has started."""
         return self._ready is not None or self._given is not None
 
     def _build(self) -> SparkSession:
@@ -107,12 +107,12 @@ def _require_fit(session: SparkSession) -> None:
         version = tuple(int(part) for part in session.version.split(".")[:2])
         wrong = [f"{key}={wanted}" for key, wanted in NEEDED.items() if (session.conf.get(key) or "").upper() != wanted.upper()]
     except SPARK_ERRORS as exc:
-        raise translate(exc, "looking at the Spark session") from exc
+        raise translate(exc, "checking the Spark session") from exc
     if version < _OLDEST_SPARK:
-        message = f"the Spark session is {session.version}: Lakebed needs {'.'.join(map(str, _OLDEST_SPARK))} or newer"
+        message = f"the Spark session has version {session.version}: Lakebed needs {'.'.join(map(str, _OLDEST_SPARK))} or newer"
         raise SessionRefusedError(message)
     if wrong:
-        message = f"the Spark session lacks what correct files need: `spark.conf.set` {', '.join(wrong)}, or let Lakebed build the session"
+        message = f"the Spark session has settings that would write wrong files: `spark.conf.set` {', '.join(wrong)}, or let Lakebed build the session"
         raise SessionRefusedError(message)
 
 
@@ -123,7 +123,7 @@ def _why_not(exc: BaseException) -> str:
 
 
 def _explain_java() -> str:
-    """Asked only when the JVM did not come up: a look at Java costs as much as starting it."""
+    """Called only if the JVM did not start: checking the version of Java costs as much as starting it."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     advice = f"install Java {_OLDEST_JAVA} or newer and set JAVA_HOME to it"
@@ -134,4 +134,4 @@ def _explain_java() -> str:
     found = _VERSION.search(shown)
     if found is None or int(found[1]) < _OLDEST_JAVA:
         return f"Spark needs Java {_OLDEST_JAVA} or newer, {java} is {found[1] if found else 'of an unknown version'}: {advice}"
-    return f"the JVM ({java}, Java {found[1]}) did not start: read what it said on stderr, and look at the memory it was given"
+    return f"the JVM ({java}, Java {found[1]}) did not start: see its messages on stderr, and check its memory settings"

@@ -1,7 +1,7 @@
-"""Functions that run on executors, which need the warehouse and no Lakebed: the modules behind them are pickled by value.
+"""Functions that run on executors without Lakebed: their modules are pickled by value.
 
-Such a module imports nothing but others of this list, and what every worker of Spark has: the standard library, pyarrow, numpy.
-No cache stands around a function in it: `lru_cache` makes pickle look for the function by its name.
+Such a module imports only others of this list and what every Spark worker has: the standard library, pyarrow, numpy.
+No function in it has a cache: with `lru_cache`, pickle looks the function up by its name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BY_VALUE = (decimals, murmur3, row_hash, task_writer)
 
 
 def ship(function: Function) -> Function:
-    """`function`, to be handed to Spark; over Spark Connect it is pickled later, so the modules stay registered."""
+    """`function`, ready to be passed to Spark; over Spark Connect it is pickled later, so the modules stay registered."""
     for module in _BY_VALUE:
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     return function

@@ -14,7 +14,7 @@ _UTC_NAMES = frozenset({"UTC", "GMT", "Z", "Etc/UTC", "UCT", "Zulu", "Etc/GMT"})
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """The session's time zone; `None` where Python does not know it."""
+    """The session's time zone; None if Python does not know it."""
 
     rules: tzinfo | None
     is_fixed: bool

@@ -1,4 +1,4 @@
-"""The query of a view set: which tables it reads, what makes it unfit for slices, and the same query over DataFrames."""
+"""The query of a view set: the tables it reads, whether it can be sliced, and the same query over DataFrames."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _QUERIES = (exp.Select, exp.SetOperation)
 
 @lru_cache(maxsize=64)
 def parse_definition(view: str, text: str) -> Query:
-    """One statement that only reads, and names its tables plainly."""
+    """One statement that only reads, with plain table names."""
     try:
         query = parse_query(text)
     except QueryRefusedError as exc:
@@ -37,10 +37,10 @@ def parse_definition(view: str, text: str) -> Query:
 
 
 def parse_sources(view: TableName, text: str) -> tuple[Query, tuple[TableName, ...]]:
-    """A definition's query and the lake tables it reads; anything that is no `database.table` is refused."""
+    """A definition's query and the lake tables it reads; names other than `database.table` are refused."""
     query = parse_definition(str(view), text)
     if bare := [name for name in query.names if "." not in name]:
-        raise DefinitionRefusedError(str(view), reason=f"{bare[0]!a} is no lake table: write it as database.name")
+        raise DefinitionRefusedError(str(view), reason=f"{bare[0]!a} is not a lake table: write it as database.name")
     return query, tuple(TableName.parse(name) for name in query.names)
 
 
@@ -51,15 +51,15 @@ def run_definition(spark: SparkSession, view: str, query: Query, frames: Mapping
 
 
 def _frame_of(frames: Mapping[str, DataFrame], name: str) -> DataFrame:
-    """Names ignore case; where two differ in nothing else, each is itself."""
+    """Names are case-insensitive; if two differ only in case, each is matched exactly."""
     found = frames.get(name)
     return found if found is not None else {known.lower(): frame for known, frame in frames.items()}[name.lower()]
 
 
 def find_aggregates(query: Query, driving: str) -> str | None:
-    """Why rows of one slice are not enough for this query: what it says of rows beyond, or None.
+    """Why the rows of one slice are not enough for this query, or None.
 
-    Only what stands over the driving source counts: lookups are read whole.
+    Only operations on the driving source count: lookups are read whole.
     """
     tainted = _tainted_names(query.tree, driving)
     for node in query.tree.find_all(*_QUERIES):
@@ -76,12 +76,12 @@ def _reason(node: exp.Expr, tainted: frozenset[str]) -> str | None:
 
 
 def has_unknown_functions(query: Query) -> bool:
-    """Whether a function may be an aggregate that only Spark knows."""
+    """Whether a function may be an aggregate known only to Spark."""
     return any(query.tree.find_all(exp.Anonymous))
 
 
 def list_grouping_columns(query: Query) -> frozenset[str]:
-    """Output columns that are grouping keys taken over unchanged: filters on them may be applied before grouping."""
+    """Output columns that are unchanged grouping keys: filters on them may be applied before grouping."""
     tree = query.tree
     group = tree.args.get("group")
     if not isinstance(tree, exp.Select) or group is None or not _groups_plainly(tree, group):
@@ -91,14 +91,14 @@ def list_grouping_columns(query: Query) -> frozenset[str]:
 
 
 def _groups_plainly(tree: exp.Select, group: exp.Expr) -> bool:
-    """One table, one grouping, nothing that looks at several groups or at rows beside them."""
+    """One table and one grouping, without anything that combines several groups."""
     used = {key for key, value in tree.args.items() if value}
     is_one_table = isinstance(tree.args["from_"].this, exp.Table) and len(list(tree.find_all(exp.Table, exp.Window))) == 1
     return is_one_table and used <= _PLAIN_PARTS and not any(value for key, value in group.args.items() if key != "expressions")
 
 
 def _grouped(tree: exp.Select, key: exp.Expr) -> exp.Expr | None:
-    """The projection that a grouping expression stands for, if it is the column itself under its own name."""
+    """The projection of a grouping expression, if it is the column itself under its own name."""
     if isinstance(key, exp.Literal) and not key.is_string and 1 <= int(key.name) <= len(tree.selects):
         key = tree.selects[int(key.name) - 1]
     found = key.unalias() if isinstance(key, exp.Alias) else key
@@ -111,7 +111,7 @@ def _aggregates_itself(node: exp.Select) -> str | None:
         return "it groups rows"
     for part in node.walk(prune=lambda n: n is not node and isinstance(n, _QUERIES)):
         if isinstance(part, _SEES_ALL):
-            return f"{part.sql(dialect='spark')} looks at all rows"
+            return f"{part.sql(dialect='spark')} needs all rows"
     return None
 
 
@@ -125,7 +125,7 @@ def _joins_badly(node: exp.Select, tainted: frozenset[str]) -> str | None:
             return "it joins the driving source with itself"
         kept = joined and (join.side == "LEFT" or join.kind in {"SEMI", "ANTI"})
         if kept or (driven and join.side == "RIGHT") or ((driven or joined) and join.side == "FULL"):
-            return "it keeps rows of a lookup by what the driving source has or lacks"
+            return "it keeps or drops rows of a lookup depending on the driving source"
         driven = driven or joined
     return None
 
@@ -134,7 +134,7 @@ def _asks_elsewhere(node: exp.Select, tainted: frozenset[str]) -> str | None:
     """A subquery beside FROM: whether it finds a row depends on the slice."""
     places = [node.args.get("where"), node.args.get("qualify"), *node.expressions]
     if any(_reads(place, tainted) for place in places if place is not None):
-        return "a subquery outside FROM asks the driving source"
+        return "a subquery outside FROM reads the driving source"
     return None
 
 
@@ -143,7 +143,7 @@ def _reads(node: exp.Expr, tainted: frozenset[str]) -> bool:
 
 
 def _tainted_names(tree: exp.Expr, driving: str) -> frozenset[str]:
-    """The driving source and every common table expression that reads it, in any number of steps."""
+    """The driving source and every common table expression that reads it, directly or not."""
     tainted = {driving.lower()}
     while added := {cte.alias.lower() for cte in tree.find_all(exp.CTE) if _reads(cte, frozenset(tainted))} - tainted:
         tainted |= added

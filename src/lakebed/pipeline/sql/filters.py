@@ -1,7 +1,7 @@
-"""Simple filters found in SQL text, turned into what planning can prune by.
+"""Finds simple filters in SQL text and converts them into conditions for pruning.
 
-Only what certainly holds for every wanted row is used: conjunctions of comparisons between a column and a
-literal. Spark evaluates the whole text afterwards, so whatever is left out here only costs time.
+Only conditions that certainly hold for every wanted row are used: conjunctions of comparisons between a column and a
+literal. Spark evaluates the whole text afterwards, so a condition that is ignored here only costs time.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _CAST_TYPES = {
     exp.DType.DOUBLE: "double",
     exp.DType.TEXT: "string",
 }
-_TOO_LONG = 100_000  # characters: parsing grows with the text, and no one writes such a filter by hand
+_TOO_LONG = 100_000  # characters: the time of parsing grows with the text, and longer filters are generated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Conditions that every wanted row satisfies, all at once."""
+    """Conditions that every wanted row satisfies together."""
 
     conditions: tuple[Condition, ...] = ()
 
@@ -65,7 +65,7 @@ class Filter:
         return [NullTest(field_id=c.field.field_id, is_null=c.is_null) for c in self.conditions]
 
     def without_null_wanted(self) -> Filter:
-        """What still holds for rows that an outer join may have filled with nulls: comparisons refuse those, IS NULL takes them."""
+        """Conditions that still hold for rows that an outer join may fill with NULLs: comparisons reject those, IS NULL accepts them."""
         return Filter(conditions=tuple(c for c in self.conditions if not c.is_null))
 
     def only(self, names: Iterable[str]) -> Filter:
@@ -78,18 +78,18 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A condition as text and as a tree, which is None where it cannot be parsed."""
+    """A condition as text and as a tree, which is None if it cannot be parsed."""
 
     text: str
     tree: exp.Expr | None
 
     @property
     def conjuncts(self) -> list[exp.Expr] | None:
-        """None where the condition cannot be understood."""
+        """None if the condition cannot be parsed."""
         return None if self.tree is None or has_doubtful_quotes(self.text) else list(list_conjuncts(self.tree))
 
     def find_filter(self, schema: Schema, zone: Zone) -> Filter:
-        """The simple conditions over one table; nothing where the text cannot be understood."""
+        """The simple conditions over one table; none if the text cannot be parsed."""
         return filter_of(self.conjuncts or (), schema, zone, lambda column: not column.table)
 
 
@@ -103,12 +103,12 @@ def parse_where(text: str) -> Where:
 
 
 def has_doubtful_quotes(text: str) -> bool:
-    """A backslash or a double quote means one thing or another by the session's settings."""
+    """The meaning of a backslash or a double quote depends on the session's settings."""
     return "\\" in text or '"' in text
 
 
 def conditions_of(tree: exp.Expr, schema: Schema, zone: Zone, is_ours: Callable[[exp.Column], bool]) -> Filter:
-    """Conditions of the conjuncts that compare a column of ours with literals."""
+    """Conditions of the conjuncts that compare a column of the table with literals."""
     return filter_of(list_conjuncts(tree), schema, zone, is_ours)
 
 
@@ -119,7 +119,7 @@ def filter_of(conjuncts: Iterable[exp.Expr], schema: Schema, zone: Zone, is_ours
 
 
 def prune_paths(paths: Sequence[str], transforms: Sequence[tuple[Transform, Field]], conditions: Sequence[Condition]) -> list[str] | None:
-    """The partition paths that may hold wanted rows; None when that is all of them."""
+    """The partition paths that may hold wanted rows; None: all of them."""
     allowed = [(t.name, *_partition_values(t, f, conditions)) for t, f in transforms]
     known = {name: (texts, nulls) for name, texts, nulls in allowed if texts is not None or nulls is not None}
     if not known:
@@ -128,11 +128,11 @@ def prune_paths(paths: Sequence[str], transforms: Sequence[tuple[Transform, Fiel
     return kept if len(kept) < len(paths) else None
 
 
-_Allowed = tuple[frozenset[str] | None, bool | None]  # texts that are possible, and whether the value is null; None = not known
+_Allowed = tuple[frozenset[str] | None, bool | None]  # possible texts, and whether the value is NULL; None: unknown
 
 
 def _partition_values(transform: Transform, field: Field, conditions: Sequence[Condition]) -> _Allowed:
-    """A value's partition follows from the value alone, so exact values name their partitions; NULL has its own."""
+    """A value determines its partition, so exact values select partitions; NULL has its own."""
     texts: frozenset[str] | None = None
     nulls: bool | None = None
     for condition in conditions:
@@ -145,7 +145,7 @@ def _partition_values(transform: Transform, field: Field, conditions: Sequence[C
 
 
 def partition_texts(transform: Transform, kind: Primitive, values: Sequence[Value]) -> frozenset[str] | None:
-    """The partitions of these values; None where one of them has none."""
+    """The partitions of these values; None if one of them has none."""
     try:
         return frozenset(text for value in values if (text := transform.apply(value, kind)) is not None)
     except (InvalidValueError, InvalidOperation, OverflowError, ValueError):
@@ -177,11 +177,11 @@ def _range_of(condition: Condition) -> ColumnRange | None:
             upper_coordinate=None if high is None else bounds.coordinate(kind, high),
         )
     except (InvalidValueError, InvalidOperation, OverflowError):
-        return None  # beyond what the type can hold: Spark decides
+        return None  # outside the range of the type: Spark decides
 
 
 class _Columns:
-    """Columns of one table as a query may call them: Spark does not look at the case of names."""
+    """Columns of one table as a query may name them; names are case-insensitive in Spark."""
 
     def __init__(self, schema: Schema, is_ours: Callable[[exp.Column], bool]) -> None:
         self._is_ours = is_ours
@@ -190,7 +190,7 @@ class _Columns:
             self._fields.setdefault(field.name.lower(), []).append(field)
 
     def find(self, node: exp.Expr) -> Field | None:
-        """The column itself, or a cast of it that changes no value."""
+        """The column itself, or a cast of it that preserves values."""
         if isinstance(node, exp.Paren):
             return self.find(node.this)
         if isinstance(node, exp.Cast) and (field := self.find(node.this)) is not None:
@@ -265,7 +265,7 @@ def _among(node: exp.In, columns: _Columns, zone: Zone) -> Condition | None:
 
 
 def _compare_alike(literals: Sequence[Literal | None]) -> bool:
-    """Spark finds one type for the whole list: beside a double, integers of more than 53 bits lose their last digits."""
+    """Spark uses one type for the whole list: with a double in it, integers of more than 53 bits lose digits."""
     values = [literal.value for literal in literals if literal is not None]
     if not any(isinstance(value, float) for value in values):
         return True
@@ -299,7 +299,7 @@ def _comparison(operator: type[exp.Expr], left: exp.Expr, right: exp.Expr, colum
 
 
 def _dated_column(node: exp.Expr) -> exp.Expr | None:
-    """What `CAST(ts AS DATE)`, `date(ts)` and `to_date(ts)` are about."""
+    """The argument of `CAST(ts AS DATE)`, `date(ts)` and `to_date(ts)`."""
     is_cast = isinstance(node, exp.Cast) and node.to.this == exp.DType.DATE
     is_call = isinstance(node, exp.TsOrDsToDate) and not node.args.get("format")
     found = node.this if is_cast or is_call else None
@@ -307,7 +307,7 @@ def _dated_column(node: exp.Expr) -> exp.Expr | None:
 
 
 def _on_day(field: Field, operator: type[exp.Expr], literal: Literal, zone: Zone) -> Condition | None:
-    """A day is the time between two midnights of the session's zone."""
+    """A day is the time between two midnights in the session's zone."""
     if not isinstance(field.type, Primitive) or field.type.name not in {"timestamp", "timestamptz"} or literal.kind is not Kind.DATE:
         return None
     try:
@@ -339,7 +339,7 @@ def _shifted(value: Value, step: int) -> Value:
 
 
 def literal_of(node: exp.Expr) -> Literal | None:
-    """The literal that stands there, with the type Spark gives it; None for anything else."""
+    """The literal with Spark's type for it; None for any other expression."""
     match node:
         case exp.Paren():
             return literal_of(node.this)

@@ -1,4 +1,4 @@
-"""The text of a query, parsed in one place: which tables it names where, what it surely asks of each, and the same text over DataFrames."""
+"""Parses the text of a query: the tables it names and where, conditions that certainly hold for each, and the same text over DataFrames."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lakebed.pipeline.spark.zone import Zone
 
 _WRITES = (exp.DML, exp.DDL, exp.Into, exp.Command)
-_PIPE = "|>"  # its stages are not where the tree puts them
+_PIPE = "|>"  # its stages are at other positions than in the tree
 _NOT_FILTERED_FIRST = ("pivots", "sample", "joins", "laterals", "version", "when")
 
 
@@ -38,7 +38,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A table named in FROM or JOIN, as it is written; `place` is None where the parser does not say where it stands."""
+    """A table named in FROM or JOIN, as written; `place` is None if the parser does not report its position."""
 
     name: str
     place: Place | None
@@ -46,7 +46,7 @@ class Mention:
 
     @property
     def lake_name(self) -> TableName | None:
-        """None where the name cannot be that of a lake table, such as parquet.`/a/path`."""
+        """None if the name cannot be that of a lake table, such as parquet.`/a/path`."""
         if not self.node.db or self.node.catalog:
             return None
         try:
@@ -57,7 +57,7 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A table function called with literals; None where an argument is none."""
+    """A table function called with literals; None for an argument that is not a literal."""
 
     name: str
     place: Place
@@ -81,7 +81,7 @@ class Query:
 
     def require_place(self, mention: Mention) -> Place:
         if mention.place is None:
-            raise QueryRefusedError(self.text, reason=f"where {mention.name} stands in it is not known")
+            raise QueryRefusedError(self.text, reason=f"the position of {mention.name} in it is unknown")
         return mention.place
 
 
@@ -96,13 +96,13 @@ def parse_query(text: str) -> Query:
     tree = trees[0]
     if not isinstance(tree, exp.Query) or any(isinstance(node, _WRITES) and not isinstance(node, exp.Query) for node in tree.walk()):
         raise QueryRefusedError(
-            text, reason="only queries are run here; to write, use insert, create_table and the other methods of the lake"
+            text, reason="only queries are allowed; to write, use insert, create_table and the other methods of the lake"
         )
     return Query(text=text, tree=tree, mentions=tuple(_mentions(tree, text)), calls=tuple(_calls(tree, text)))
 
 
 def find_conditions(query: Query, mention: Mention, schema: Schema, zone: Zone) -> Filter:
-    """What the WHERE of the SELECT that reads the table surely asks of its rows; nothing where that cannot be proven."""
+    """Conditions that the WHERE of the SELECT that reads the table certainly imposes on its rows; none if that cannot be proven."""
     select = _select_over(mention.node)
     if select is None or _PIPE in query.text or has_doubtful_quotes(query.text):
         return Filter()
@@ -117,7 +117,7 @@ def find_conditions(query: Query, mention: Mention, schema: Schema, zone: Zone) 
 def run_query(
     spark: SparkSession, query: Query, frames: Mapping[Place, DataFrame], *, doing: str = "the query", explain: bool = False
 ) -> DataFrame:
-    """The query over these frames in their places. No name is left behind in the session, also through Spark Connect."""
+    """The query over these frames in place of its tables. No name stays in the session, not even through Spark Connect."""
     given = {id(frame): frame for frame in frames.values()}
     keys = {key: f"t{number}" for number, key in enumerate(given)}
     text = _with_names(query, {place: keys[id(frame)] for place, frame in frames.items()}) if frames else query.text
@@ -126,7 +126,7 @@ def run_query(
 
 
 def _with_names(query: Query, names: Mapping[Place, str]) -> str:
-    """The text with `{name}` in these places, for `spark.sql(text, name=frame)`; all else as it was, braces doubled."""
+    """The text with `{name}` in these places, for `spark.sql(text, name=frame)`; otherwise unchanged, with braces doubled."""
     edits = [(place, f"{{{names[place]}}}{_alias(node)}") for node, place in _nodes(query) if place in names]
     edits += [(place, "") for place in _database_prefixes(query, names)]
     pieces, reached = [], 0
@@ -142,7 +142,7 @@ def _nodes(query: Query) -> Iterator[tuple[exp.Table, Place]]:
 
 
 def _alias(node: exp.Table) -> str:
-    """So that `orders.amount` goes on meaning its column. Behind a sample an alias cannot stand."""
+    """The alias keeps `orders.amount` valid. An alias is not allowed after a sample."""
     named = bool(node.alias) or bool(node.args.get("sample")) or not isinstance(node.this, exp.Identifier)
     return "" if named else f" AS {quote(node.name)}"
 
@@ -183,7 +183,7 @@ def _arguments(nodes: Sequence[exp.Expr]) -> tuple[tuple[object, ...], dict[str,
 
 
 def _place(first: exp.Expr, last: exp.Expr, text: str) -> Place | None:
-    """Where the parser says the name stands, if it does."""
+    """The position of the name, if the parser reports it."""
     begin, end = first.meta.get("start"), last.meta.get("end")
     if begin is None or end is None or not _spells(text, first) or not _spells(text, last):
         return None
@@ -196,7 +196,7 @@ def _spells(text: str, node: exp.Expr) -> bool:
 
 
 def _closing(text: str, begin: int) -> int | None:
-    """Behind the parenthesis that closes the call which begins there."""
+    """The position after the parenthesis that closes the call."""
     depth = 0
     for token in sqlglot.tokenize(text, read="spark"):
         if token.start < begin:
@@ -208,7 +208,7 @@ def _closing(text: str, begin: int) -> int | None:
 
 
 def _database_prefixes(query: Query, names: Mapping[Place, str]) -> Iterator[Place]:
-    """`shop.` in `shop.orders.amount`: the frame that takes the table's place is called `orders` alone."""
+    """`shop.` in `shop.orders.amount`: the frame that replaces the table is named `orders` only."""
     tables = {(m.node.db.lower(), m.node.name.lower()) for m in query.mentions if m.place in names and m.node.db and not m.node.alias}
     aliases = {node.alias_or_name.lower() for node in query.tree.find_all(exp.Table, exp.Subquery, exp.CTE) if not node.args.get("db")}
     for column in query.tree.find_all(exp.Column):

@@ -1,6 +1,6 @@
-"""What wanted rows satisfy in one column, and how a literal of a query bounds the values that compare with it as Spark does.
+"""Conditions on one column, and how a literal of a query bounds the values that Spark compares with it.
 
-Everything errs on one side: a bound is used only when it includes every row that Spark would return.
+A bound is used only if it includes every row that Spark would return.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _MAX_DIGITS = 38
 EXACT_IN_DOUBLE = 2**53
 _DIGITS_OF = {"int": 10, "long": 20}
 _FLOAT_DOUBT = 1e-6  # outside ANSI mode Spark rounds a literal to the 24 bits of a float column
-# Spark and Python may know different editions of a zone's rules: moments given in local time are widened by this
+# Spark and Python may have different versions of a zone's rules: times given in local time are widened by this
 _ZONE_DOUBT = timedelta(hours=3) // MICROSECOND
-_FIRST_YEAR, _LAST_YEAR = 1971, 2036  # outside, editions differ by more
+_FIRST_YEAR, _LAST_YEAR = 1971, 2036  # outside, versions differ by more
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _MOMENT = re.compile(r"(\d{4}-\d{2}-\d{2})[ T](\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?) ?(Z|UTC|[+-]\d{2}:\d{2})?", re.ASCII)
 DISCRETE = frozenset({"int", "long", "date", "timestamp", "timestamptz"})
 
 
 class Kind(Enum):
-    """The type that Spark gives a literal; numbers are known by their Python types."""
+    """Spark's type of a literal; numbers are distinguished by their Python types."""
 
     PLAIN = "plain"
     DATE = "date"
@@ -52,7 +52,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Values of the column that compare as equal to a literal lie inside, both ends included; `exact`: it is one value."""
+    """The closed range of column values that compare as equal to a literal; `exact`: it is one value."""
 
     low: Value
     high: Value
@@ -61,7 +61,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What every wanted row satisfies in one column: closed bounds, `among` the exact values, null or not."""
+    """Conditions that every wanted row satisfies in one column: closed bounds, exact values `among`, null or not."""
 
     field: Field
     lower: Value | None = None
@@ -71,7 +71,7 @@ class Condition:
 
 
 def span_of(kind: Primitive, literal: Literal, zone: Zone) -> Span | None:
-    """Where values of type `kind` must lie to equal the literal; None where that cannot be proven."""
+    """The range in which values of type `kind` can equal the literal; None if that cannot be proven."""
     try:
         return _span_of(kind, literal, zone)
     except (ArithmeticError, InvalidOperation, OverflowError, ValueError):
@@ -118,7 +118,7 @@ def _number_span(kind: Primitive, value: float | Decimal) -> Span | None:
 
 def _whole_span(kind: Primitive, value: float | Decimal) -> Span | None:
     if isinstance(value, float) and abs(value) >= EXACT_IN_DOUBLE:
-        return None  # Spark compares as doubles, and several integers are the same double
+        return None  # Spark compares doubles, and several integers map to the same double
     if isinstance(value, Decimal) and not _fits(_DIGITS_OF[kind.name], 0, value):
         return None
     low, high = math.floor(value), math.ceil(value)
@@ -135,7 +135,7 @@ def _decimal_span(kind: Primitive, value: Decimal) -> Span | None:
 
 
 def _fits(precision: int, scale: int, value: Decimal) -> bool:
-    """Whether Spark finds one decimal type for column and literal without rounding either."""
+    """Whether Spark has a common decimal type for column and literal without rounding either."""
     digits, exponent = len(value.as_tuple().digits), value.as_tuple().exponent
     fraction = max(0, -int(exponent))
     whole = max(1, digits - fraction + max(0, int(exponent)))
@@ -146,7 +146,7 @@ def _time_span(name: str, literal: Literal, zone: Zone) -> Span | None:
     text = str(literal.value).strip(" ") if literal.kind is not Kind.PLAIN else str(literal.value)
     if name == "date":
         return _day_span(text, literal.kind)
-    if _DAY.fullmatch(text):  # a date, or the text of a timestamp: midnight either way
+    if _DAY.fullmatch(text):  # a date, or the text of a timestamp: midnight in both cases
         return _local_span(name, datetime.fromisoformat(f"{text}T00:00:00"), zone, literal.kind)
     found = _MOMENT.fullmatch(text)
     if found is None or literal.kind is Kind.DATE:
@@ -165,9 +165,9 @@ def _day_span(text: str, kind: Kind) -> Span | None:
 
 
 def _local_span(name: str, local: datetime, zone: Zone, kind: Kind) -> Span | None:
-    """A moment without a zone."""
+    """A time without a zone."""
     if name == "timestamp":
-        # A timestamp of the session's zone meets the column as local time: the same text, unless clocks were changed
+        # A timestamp in the session's zone is compared as local time: the same text, except around clock changes
         return _point(local.replace(tzinfo=UTC)) if kind is not Kind.TIMESTAMP or zone.is_fixed else None
     if zone.rules is None:
         return None

@@ -1,4 +1,4 @@
-"""Materializing: building what is stale of a view set, slice by slice, from one snapshot of the registry."""
+"""Materializing: builds the stale slices of a view set from one snapshot of the registry."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def materialize(  # noqa: PLR0913 - the ranges are four, all keyword-only
     upstream: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> MaterializeResult:
-    """Build every stale slice, or those of a range; `regenerate` builds fresh ones too. A failed slice leaves the others alone.
+    """Build every stale slice, or those of a range; `regenerate` builds fresh ones too. A failed slice does not affect the others.
 
     An instance is built from the partitions of the same instance of its source; None takes them all. A slice
-    without source rows is empty, whatever the query would make of no rows. `upstream` first builds the view
+    without source rows is empty, independent of the query. `upstream` first builds the view
     sets that this one reads. A staged definition is built beside the serving one and promoted once it covers it.
     """
     began = time.monotonic()
@@ -84,7 +84,7 @@ def list_in_order(context: Context) -> list[TableName]:
 
 
 def list_upstream(context: Context, view: TableName) -> list[TableName]:
-    """The view sets that this one reads, directly or not, each after those it reads itself."""
+    """The view sets that this one reads, directly or indirectly, each after those it reads itself."""
     with context.registry.read() as reader:
         reads = list_definitions(reader)
     return [name for name in _in_order(reads, [view]) if name != view]
@@ -93,10 +93,10 @@ def list_upstream(context: Context, view: TableName) -> list[TableName]:
 def carry_out(
     context: Context, plan: MaterializePlan, *, parallel: int = 2, progress: Callable[[int, int], None] | None = None
 ) -> list[SliceOutcome]:
-    """Build the stale slices of a plan as parallel Spark jobs; errors stay with their slice."""
+    """Build the stale slices of a plan as parallel Spark jobs; an error affects only its slice."""
     if not plan.stale:
         return []
-    wait_for_room(context.registry, plan.view.table.table_id)  # once for all slices: each would wait its whole timeout
+    wait_for_room(context.registry, plan.view.table.table_id)  # once for all slices: otherwise each would wait its whole timeout
     frames = _lookup_frames(context, plan) if any(s.paths for s in plan.stale) else {}
     done: list[SliceOutcome] = []
     with ThreadPoolExecutor(max_workers=parallel, thread_name_prefix="lakebed-slice") as pool:
@@ -107,13 +107,13 @@ def carry_out(
                 if progress is not None:
                     progress(len(done), len(futures))
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)  # what runs already ends by itself, and the block waits for it
+            pool.shutdown(wait=False, cancel_futures=True)  # running jobs end by themselves, and the block waits for them
             raise
     return done
 
 
 def build_slice(context: Context, plan: MaterializePlan, chosen: SlicePlan, frames: Mapping[str, DataFrame]) -> int:
-    """Build and publish one slice; the number of its rows. Raises a conflict when source or view changed meanwhile."""
+    """Build and publish one slice. Return its row count. Raises a conflict if source or view changed meanwhile."""
     guard = guard_source(chosen.wanted, source=plan.source, then=chosen.guard_window.source, guard_window=chosen.guard_window.insert_range)
     replaced = frozenset(p.partition_id for p in chosen.window.view)
     if not chosen.paths:
@@ -143,7 +143,7 @@ def build_slice(context: Context, plan: MaterializePlan, chosen: SlicePlan, fram
 
 
 def slice_frame(context: Context, plan: MaterializePlan, chosen: SlicePlan, frames: Mapping[str, DataFrame]) -> DataFrame:
-    """The definition over exactly the source rows of one window; a source that combines is combined first, as a reader sees it."""
+    """The definition over exactly the source rows of one window; a source with partial results is combined first, as for readers."""
     rows = combine_partials(context, plan.source, frame_of(context, plan.source.schema, chosen.paths))
     view = str(plan.view.name)
     query = parse_definition(view, plan.view.definition.sql)
@@ -173,14 +173,14 @@ def _try_slice(context: Context, plan: MaterializePlan, chosen: SlicePlan, frame
 
 
 def _lookup_frames(context: Context, plan: MaterializePlan) -> dict[str, DataFrame]:
-    """Lookups whole, as a reader sees them, all at the plan's snapshot."""
+    """Whole lookups, as readers see them, all at the plan's snapshot."""
     return {
         str(name): combine_partials(context, table, frame_of(context, table.schema, paths)) for name, (table, paths) in plan.lookups.items()
     }
 
 
 def _empty(plan: MaterializePlan, chosen: SlicePlan) -> NewPartition:
-    """No rows add nothing: views over this one stay fresh when nothing becomes nothing."""
+    """An empty slice that replaces an empty one keeps views over this one fresh."""
     return partition_of(
         plan.view.table,
         [],
@@ -193,12 +193,12 @@ def _empty(plan: MaterializePlan, chosen: SlicePlan) -> NewPartition:
 
 def _require_parallel(parallel: int) -> None:
     if parallel < 1:
-        message = f"parallel={parallel}: at least one slice is built at a time"
+        message = f"parallel={parallel}: expected at least 1"
         raise InvalidValueError(message)
 
 
 def _in_order(reads: Mapping[TableName, frozenset[TableName]], wanted: Sequence[TableName]) -> list[TableName]:
-    """Depth first: every view set after those it reads. Definitions have no cycles."""
+    """Depth first, every view set after those it reads; definitions have no cycles."""
     ordered: dict[TableName, None] = {}
 
     def visit(name: TableName) -> None:

@@ -1,4 +1,4 @@
-"""View sets: defining, redefining beside what serves, promoting."""
+"""View sets: defining, redefining beside the serving version, promoting."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ Promote = Literal["auto", "now"]
 _SEES_ALL = ("Aggregate [", "Window [", "Distinct\n", "Deduplicate", "GlobalLimit")
 
 
-def create_view_set(  # noqa: PLR0913 - one keyword per question a definition answers
+def create_view_set(  # noqa: PLR0913 - one keyword per part of a definition
     context: Context,
     name: str,
     *,
     sql: str,
     over: str,
     event_time: str | None = None,
-    slice: str | int | timedelta = "1h",  # noqa: A002 - the word users know it by
+    slice: str | int | timedelta = "1h",  # noqa: A002 - the public name
     combine: str | None = None,
     lookups: Lookups = "ignore",
     partial: bool = False,
@@ -57,7 +57,7 @@ def create_view_set(  # noqa: PLR0913 - one keyword per question a definition an
     sort_by: Sequence[str] = (),
     promote: Promote = "auto",
 ) -> ViewSet:
-    """Define a view set, or redefine one: the new definition is staged and readers stay on the serving one until it is promoted.
+    """Define a view set, or redefine one: the new definition is staged, and readers use the serving one until it is promoted.
 
     No Spark job runs. The same definition again changes nothing.
     """
@@ -95,13 +95,13 @@ def create_view_set(  # noqa: PLR0913 - one keyword per question a definition an
 
 
 def promote(context: Context, name: str) -> ViewSet:
-    """Serve the staged definition now, whatever it covers so far; one group of the table's Iceberg history."""
+    """Serve the staged definition now, independent of its coverage; one group of the table's Iceberg history."""
     view = resolve_name(context.registry, name)
 
     def body(tx: Transaction) -> None:
         staged = read_view(tx, view, staged=True)
         if staged is None:
-            message = f"{view} has no staged definition: redefine it first, or it was promoted already"
+            message = f"{view} has no staged definition: redefine it first, unless it was already promoted"
             raise InvalidValueError(message)
         promote_version(tx, view, staged.table.schema_hash)
 
@@ -127,7 +127,7 @@ def _redefine(context: Context, found: LakeTable, spec: TableSpec, *, promote: P
 
 
 def _stage(tx: Transaction, spec: TableSpec) -> None:
-    """Nothing for the newest definition again; the serving one again takes back what was staged over it."""
+    """The newest definition again changes nothing; the serving one again removes the staged one."""
     newest, serving = read_newest(tx, spec.name), read_view(tx, spec.name)
     if _is_same(newest, spec):
         return
@@ -151,16 +151,16 @@ def _require_same_layout(table: LakeTable, spec: TableSpec) -> None:
         ("sort_by", table.sort_by, spec.sort_by),
     ):
         if stored != wanted:
-            message = f"{spec.name}: {what} is fixed for life ({json.dumps(stored)}): give it unchanged, or create another view set"
+            message = f"{spec.name}: {what} cannot be changed ({json.dumps(stored)}): give it unchanged, or create another view set"
             raise InvalidValueError(message)
 
 
 def _require_event_time(table: LakeTable, spec: TableSpec, schema: Schema) -> None:
-    """Ranges and retention go by one column for life: its id is part of the table."""
+    """Ranges and retention use one column permanently: its id is part of the table."""
     field = schema.require(spec.event_time) if spec.event_time else None
     if (field.field_id if field is not None else None) != table.row.event_time_field:
         known = {f.field_id: f.name for f in table.schema.fields}.get(table.row.event_time_field or 0, "none")
-        reason = f"its event time is {known} for life: give a column of that name and type, or create another view set"
+        reason = f"its event time is {known} and cannot be changed: give a column of that name and type, or create another view set"
         raise DefinitionRefusedError(str(spec.name), reason=reason)
 
 
@@ -171,23 +171,23 @@ def _require_columns(spec: TableSpec) -> None:
 
 
 def _analyse(context: Context, view: TableName, definition: Definition, query: Query) -> Schema:
-    """The columns of the result, as Spark understands the query over empty tables; refuses what cannot be sliced."""
+    """The columns of the result, from Spark's analysis of the query over empty tables; refuses queries that cannot be sliced."""
     if str(definition.over).lower() not in {name.lower() for name in query.names}:
-        raise DefinitionRefusedError(str(view), reason=f"the SQL does not read {definition.over}, the source it is to be sliced over")
+        raise DefinitionRefusedError(str(view), reason=f"the SQL does not read {definition.over}, which it is to be sliced over")
     tables = _require_inputs(context, view, definition.inputs)
     require_fitting(definition.slice_us, window_us=merge_window(tables[definition.over]), source=definition.over)
     frames = {str(name): frame_of(context, table.schema, []) for name, table in tables.items()}
     columns = _columns_of(context, view, query, frames)
     if definition.combine is None and not definition.partial:
         _require_no_aggregate(context, view, definition, query, frames)
-    schema = loosen(from_spark(columns))  # that a count is never NULL is true of one slice, not of what combines them
+    schema = loosen(from_spark(columns))  # a count is never NULL in one slice, but may be after combining
     if definition.combine is not None:
         _require_same_columns(context, view, definition.combine, schema)
     return schema
 
 
 def _columns_of(context: Context, view: TableName, query: Query, frames: dict[str, DataFrame]) -> StructType:
-    with spark_translated(str(view)):  # through Spark Connect a query is only understood here
+    with spark_translated(str(view)):  # Spark Connect analyses a query only here
         return run_definition(context.spark, str(view), query, frames).schema
 
 
@@ -205,7 +205,7 @@ def _require_inputs(context: Context, view: TableName, names: Sequence[TableName
 
 
 def find_dependent(view: TableName, names: Sequence[TableName], known: dict[TableName, frozenset[TableName]]) -> TableName | None:
-    """The first of `names` that reads `view`, in any number of steps."""
+    """The first of `names` that reads `view`, directly or not."""
     for name in names:
         seen, waiting = {name}, [name]
         while waiting:
@@ -227,7 +227,7 @@ def _require_no_aggregate(context: Context, view: TableName, definition: Definit
 
 
 def _explains_aggregate(context: Context, view: TableName, query: Query, frames: dict[str, DataFrame]) -> bool:
-    """Spark's own word on functions that the parser does not know; it does not distinguish lookups from the source."""
+    """Spark's plan decides for functions that the parser does not know; it does not distinguish lookups from the source."""
     with spark_translated(str(view)):
         plan = str(run_definition(context.spark, str(view), query, frames, explain=True).collect()[0][0])
     analysed = plan.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]

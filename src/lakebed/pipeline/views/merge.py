@@ -1,4 +1,4 @@
-"""Merging: a run of adjacent partitions becomes one, in one swap that wins whole or changes nothing."""
+"""Merging: replaces a run of adjacent partitions by one, in one swap that succeeds as a whole or changes nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["MergeResult", "carry_out_merge", "choose_small", "engines_of", "merg
 @single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeResult:
-    """The runs that were merged; nothing to do leaves none."""
+    """The merged runs; none if there was nothing to do."""
 
     table: str
     runs: tuple[SwappedRun, ...]
@@ -64,8 +64,8 @@ def merge(
 ) -> MergeResult:
     """Merge every run of adjacent partitions, inside the table's merge window or a shorter `window`.
 
-    Views over the table stay fresh. A run whose partitions changed meanwhile conflicts and stays as it was; the
-    others are merged first, then the first error is raised.
+    Views over the table stay fresh. A run whose partitions changed meanwhile conflicts and is left unchanged; the
+    others are merged, then the first error is raised.
     """
     began = time.monotonic()
     done: list[SwappedRun] = []
@@ -100,7 +100,7 @@ def plan_merge(
     window: str | int | timedelta | None = None,
     target_bytes: int = TARGET_BYTES,
 ) -> list[RunPlan]:
-    """The runs that are worth merging, from one snapshot; the process's reader lease keeps their files."""
+    """The runs worth merging, from one snapshot; the process's reader lease protects their files."""
     table = resolve_name(context.registry, name)
     require_target(target_bytes)
     context.lease.hold([context.registry.require_table_id(table)])
@@ -113,14 +113,14 @@ def plan_merge(
 
 
 def carry_out_merge(context: Context, run: RunPlan) -> SwappedRun:
-    """Rewrite what is small, then swap. Raises a conflict, with nothing changed, when a partition or file of the run is gone."""
+    """Rewrite the small files, then swap. Raises a conflict, with nothing changed, if a partition or file of the run is gone."""
     done = swap(context.registry, context.storage, run, engines_of(context).choose(run), kind="merge")
     assert done is not None  # noqa: S101 - it is never cancelled
     return done
 
 
 def engines_of(context: Context) -> Engines:
-    """Both engines: what fits one process starts no JVM."""
+    """Both engines: a run that fits one process starts no JVM."""
     return Engines(local=LocalEngine(storage=context.storage), spark=SparkEngine(context))
 
 

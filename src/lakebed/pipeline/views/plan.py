@@ -1,4 +1,4 @@
-"""What is to be built of a view set: one snapshot of the registry, turned into windows, files and what must still hold later."""
+"""Plans the building of a view set from one snapshot of the registry: windows, files, and conditions to check at publishing."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ Outcome = Literal["built", "fresh", "kept", "empty", "failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceOutcome:
-    """What became of one slice. `empty` was processed and has no rows; `failed` left everything as it was.
+    """The outcome of one slice. `empty` was processed and has no rows; `failed` changed nothing.
 
-    `kept` is stale and stays: part of its source was retired for its age, so it could only be built smaller.
+    `kept` is stale but stays: part of its source was retired for its age, so a rebuild would lose rows.
     """
 
     instance: str
@@ -55,7 +55,7 @@ class SliceOutcome:
 @single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaterializeResult:
-    """One outcome per slice, in the order of time. `note` says why there are none."""
+    """One outcome per slice, ordered by time. `note` says why there are none."""
 
     view: str
     slices: tuple[SliceOutcome, ...] = field(default=(), repr=False)
@@ -100,7 +100,7 @@ class MaterializeResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlicePlan:
-    """One window to build: the files of its source, and `guard_window`, as far as a merge of the source may reach meanwhile."""
+    """One window to build: the files of its source, and `guard_window`, the range that a merge of the source may cover meanwhile."""
 
     wanted: Slice
     state: State
@@ -113,7 +113,7 @@ class SlicePlan:
 @single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaterializePlan:
-    """Everything that one snapshot of the registry said about the view set, its source and its lookups."""
+    """The state of the view set, its source and its lookups in one snapshot of the registry."""
 
     view: ViewSet
     source: LakeTable
@@ -133,7 +133,7 @@ def plan_materialize(
     instance: str | None = GLOBAL_INSTANCE,
     regenerate: bool = False,
 ) -> MaterializePlan:
-    """What is stale, as one snapshot of all tables involved. The process's reader lease keeps the files from here on."""
+    """The stale slices, from one snapshot of all tables involved. The process's reader lease protects the files from here on."""
     view = resolve_name(context.registry, name)
     with context.registry.read() as reader:
         inputs = read_newest(reader, view).definition.inputs
@@ -157,7 +157,7 @@ class _Request:
 
 
 class _Planner:
-    """Reads one snapshot; nothing of it outlives the snapshot but the plan."""
+    """Reads one snapshot; only the plan outlives it."""
 
     def __init__(self, reader: Reader, view: ViewSet) -> None:
         self._reader, self._view = reader, view
@@ -200,7 +200,7 @@ class _Planner:
         return sorted({*list_instances(self._reader, self._source.table_id), *list_instances(self._reader, self._view.table.table_id)})
 
     def _windows(self, instance: str) -> Iterator[tuple[Window, Window]]:
-        """Every window with the wider one around it: a merge of the source stays inside that."""
+        """Every window with the wider one around it, within which a merge of the source stays."""
         slice_us = self._view.definition.slice_us
         source = list_partition_summaries(self._reader, self._source.table_id, instance=instance)
         view = list_partition_summaries(self._reader, self._view.table.table_id, instance=instance, hashes=[self._view.table.schema_hash])
@@ -229,7 +229,7 @@ class _Planner:
         if not extent:
             return f"{self._source.name} has no partitions yet: nothing to build"
         whole = TimeRange(begin=min(r.begin for r in extent), end=max(r.end for r in extent))
-        return f"no slice matches {request.events or request.inserts or 'this instance'}: those of {self._view.name} lie in {whole} of insert time"
+        return f"no slice matches {request.events or request.inserts or 'this instance'}: those of {self._view.name} are in {whole} of insert time"
 
 
 def _give(chosen: SlicePlan, files: Sequence[LiveFile]) -> SlicePlan:

@@ -1,4 +1,4 @@
-"""A DataFrame into the files of one operation: Spark writes, the driver makes them durable, hashes and reads footers."""
+"""Writes a DataFrame into the files of one operation: Spark writes them; the driver makes them durable, hashes them and reads footers."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ _runs_here: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
 _WORKERS = 8
 _LITTLE_BYTES = 1 << 20
 _OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}  # no _SUCCESS: it would be an unregistered file
-# no checksum file beside each file: the registry has a better one. Cached, Hadoop would give us the session's file system
+# no checksum file beside each file: the registry has a better one. A cached file system would be the session's
 _LOCAL_OPTIONS = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
-# without these, times are written as INT96 or in a calendar that no other engine uses
+# otherwise times are written as INT96 or in a calendar that no other engine uses
 _NEEDED = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -60,7 +60,7 @@ _NEEDED = {
 def write_frame(context: Context, work: Staging, table: LakeTable, df: DataFrame) -> list[CapturedFile]:
     """Write the rows of `df` as files of the operation: durable, hashed, footers and statistics read, partition paths set.
 
-    Columns are found by name. Rows that do not fit the table are refused, statically or by the row that breaks a rule.
+    Columns are matched by name. Rows that do not fit the table are refused, by their schema or at the first row that breaks a rule.
     Without rows there is no file.
     """
 
@@ -73,7 +73,7 @@ def write_frame(context: Context, work: Staging, table: LakeTable, df: DataFrame
 
 
 def write_physical(context: Context, work: Staging, table: LakeTable, written: DataFrame) -> list[CapturedFile]:
-    """`write_frame` for rows that are under physical names, and checked, already: those of the table's own files."""
+    """`write_frame` for rows that already have physical names and were checked: those of the table's own files."""
     return _write(
         context, work, table, written.sparkSession, lambda key: _ArrangedRows(arrange(select_stored(written, table.schema), table, key))
     )
@@ -81,7 +81,7 @@ def write_physical(context: Context, work: Staging, table: LakeTable, written: D
 
 @dataclass(frozen=True, slots=True)
 class _ArrangedRows:
-    """Rows as they go into files; `ids` of columns that the files are to get when they are written."""
+    """Rows as they go into files; `ids` are the field ids that the files get when they are written."""
 
     frame: DataFrame
     ids: Mapping[str, int] = field(default_factory=dict)
@@ -107,7 +107,7 @@ def _write(
 
 
 def prepare(df: DataFrame, table: LakeTable, key: KeyPlan, *, has_statistics: bool = True) -> DataFrame:
-    """The rows as they go into files: checked, under physical names with ids, sorted, with their key if there is one."""
+    """The rows as they go into files: checked, under physical names with ids, sorted, with their key if any."""
     return arrange(select_physical(df, table.schema, name=str(table.name), has_statistics=has_statistics), table, key)
 
 
@@ -120,7 +120,7 @@ def arrange(written: DataFrame, table: LakeTable, key: KeyPlan) -> DataFrame:
     return keyed.sortWithinPartitions(KEY, *sort_by) if sort_by or needs_own_writer(table.schema) else keyed
 
 
-def publish_files(  # noqa: PLR0913 - one call says all that becomes true
+def publish_files(  # noqa: PLR0913 - one call for the whole transaction
     context: Context,
     work: Staging,
     table: LakeTable,
@@ -135,7 +135,7 @@ def publish_files(  # noqa: PLR0913 - one call says all that becomes true
     inputs: Sequence[TableName] = (),
     guard: Callable[[Transaction], None] | None = None,
 ) -> Published:
-    """Make the files one partition, in the transaction that also registers the operation; no file makes an empty partition."""
+    """Publish the files as one partition, in the transaction that also registers the operation; without files it is empty."""
     with work.stage("registry"):
         require_event_times(table, captured)
         partition = partition_of(
@@ -166,8 +166,8 @@ def require_event_times(table: LakeTable, captured: Sequence[CapturedFile]) -> N
 
 
 def require_settings(spark: SparkSession) -> None:
-    """Asked when a file is not as it should be: asking before every write would cost more than reading its footer."""
-    with spark_translated("looking at the Spark session"):
+    """Called when a file is wrong: a check before every write would cost more than reading its footer."""
+    with spark_translated("checking the Spark session"):
         wrong = [f"{key}={wanted}" for key, wanted in _NEEDED.items() if (spark.conf.get(key) or "").upper() != wanted]
     if wrong:
         message = f"this Spark session would write times that other engines misread: set {', '.join(wrong)} on it"
@@ -175,12 +175,12 @@ def require_settings(spark: SparkSession) -> None:
 
 
 def spark_location(path: str) -> str:
-    """A canonical path as Spark's file systems spell it."""
+    """A canonical path as a URI of Spark's file systems."""
     return f"file://{path}" if path.startswith("/") else "s3a" + path.removeprefix("s3")
 
 
 def _write_native(work: Staging, table: LakeTable, df: DataFrame, key: KeyPlan) -> None:
-    """Spark's committer moves the files of committed attempts here, and nothing else."""
+    """Spark's committer moves only the files of committed attempts here."""
     place = spark_location(work.directory)
     options = _OPTIONS | _LOCAL_OPTIONS if place.startswith("file:") else _OPTIONS
     writer = df.write.options(compression=table.metadata.compression, **options)
@@ -190,7 +190,7 @@ def _write_native(work: Staging, table: LakeTable, df: DataFrame, key: KeyPlan) 
 
 
 def _write_own(context: Context, work: Staging, table: LakeTable, df: DataFrame, key: KeyPlan) -> frozenset[str]:
-    """The files of committed attempts: each task's answer reaches the driver once."""
+    """The files of committed attempts: each task's result reaches the driver once."""
     if context.storage.paths.warehouse.is_local:
         Path(work.directory).mkdir(parents=True)
     task = TaskWriter(
@@ -209,7 +209,7 @@ def _finalize_files(
     with work.stage("sync"):
         files, leftovers = _sort_out(storage, work.directory, committed)
         _delete(storage, leftovers)
-        for file in files if ids else ():  # one after the other: little but short calls, which threads would only wait for
+        for file in files if ids else ():  # sequential: these are short calls, for which threads do not pay
             give_ids(storage, file.path, ids)
     examine = partial(_capture, storage, table, written_statistics_spec(table), key)
     with work.stage("capture"):
@@ -219,7 +219,7 @@ def _finalize_files(
 
 
 def _can_name_columns(context: Context, spark: SparkSession) -> bool:
-    """Whether files are ours to change: those of executors elsewhere may belong to another user."""
+    """Whether this process may change the files: those of remote executors may belong to another user."""
     if spark not in _runs_here:
         _runs_here[spark] = not is_remote_session(spark) and (spark.conf.get("spark.master", "") or "").startswith("local")
     return _runs_here[spark] and context.storage.paths.warehouse.is_local
@@ -228,7 +228,7 @@ def _can_name_columns(context: Context, spark: SparkSession) -> bool:
 def _examine_and_sync(
     storage: Storage, directory: str, files: Sequence[FileFacts], examine: Callable[[str], CapturedFile | None]
 ) -> list[CapturedFile | None]:
-    """Both at once: the disk is slower than reading back what was just written. Little is read sooner than threads start."""
+    """Flush and read at the same time, because the disk is slower than reading back new files; for little data without threads."""
     if not files:
         return []
     is_little = sum(file.size_bytes for file in files) <= _LITTLE_BYTES
@@ -240,7 +240,7 @@ def _examine_and_sync(
 
 
 def _sort_out(storage: Storage, directory: str, committed: frozenset[str] | None) -> tuple[list[FileFacts], list[str]]:
-    """The data files, and what else is there: checksums of Hadoop's local file system, files of attempts that lost."""
+    """The data files and the others: checksums of Hadoop's local file system, files of failed attempts."""
     listed = sorted(storage.list_files(directory), key=attrgetter("path"))
     is_data = committed.__contains__ if committed is not None else _is_spark_file
     return [facts for facts in listed if is_data(facts.path)], [facts.path for facts in listed if not is_data(facts.path)]
@@ -252,7 +252,7 @@ def _is_spark_file(path: str) -> bool:
 
 
 def _delete(storage: Storage, paths: Sequence[str]) -> None:
-    """What cannot be deleted must stop the write: it would stay as a file that the registry does not know."""
+    """A file that cannot be deleted fails the write: it would remain unknown to the registry."""
     if not paths:
         return
     failed = [outcome for outcome in storage.delete(paths) if not outcome.gone]
@@ -267,5 +267,5 @@ def _capture(storage: Storage, table: LakeTable, spec: StatisticsSpec, key: KeyP
     if found is not None:
         require_times(str(table.name), table.schema, found.file.columns)
         if found.file.footer is not None and is_in_old_calendar(found.file.footer.tail):
-            raise NotIcebergReadyError(path, problems=("its times are counted in the old calendar",))
+            raise NotIcebergReadyError(path, problems=("its times use Spark's legacy calendar",))
     return found

@@ -55,11 +55,11 @@ class _Group:
 
 
 class GroupedWriter:
-    """Files are written at once and become visible together, when the group is `rotate_after` seconds old or `rotate_bytes` big.
+    """Files are written at once and become visible together when the group is `rotate_after` seconds old or has `rotate_bytes` bytes.
 
-    Until then they belong to an open operation: a process that dies loses what it did not rotate, and leaves nothing behind.
+    Until then they belong to an open operation: a process that dies loses the rows since the last rotation, and leaves nothing behind.
     `format="json"` writes JSON files, which become Parquet at the next compaction.
-    Leaving a `with` block rotates; leaving it by an error discards. `on_rotate` is called with every group that was registered.
+    Leaving a `with` block rotates; leaving it by an error discards. `on_rotate` is called with every registered group.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class GroupedWriter:
         self._group: _Group | None = None
         self._failure: Exception | None = None
         self._is_closed = False
-        self._timer: threading.Thread | None = None  # from the first group on
+        self._timer: threading.Thread | None = None  # since the first group
 
     def __enter__(self) -> Self:
         return self
@@ -100,7 +100,7 @@ class GroupedWriter:
             self.discard()
 
     def write(self, df: DataFrame) -> InsertResult | None:
-        """Write `df` into the open group; what was registered, if this filled it. A failure costs the rows of `df` alone."""
+        """Write `df` into the open group. Return the registered group if this filled it. A failure loses only the rows of `df`."""
         with self._changed:
             self._require_open()
             group = self._group or self._open()
@@ -109,7 +109,7 @@ class GroupedWriter:
             return self.rotate() if group.size_bytes >= self._rotate_bytes else None
 
     def rotate(self) -> InsertResult | None:
-        """Register what waits, as one partition; None when nothing does."""
+        """Register the open group as one partition; None if it is empty."""
         with self._changed:
             self._raise_failure()
             group, self._group = self._group, None
@@ -121,14 +121,14 @@ class GroupedWriter:
         return result
 
     def close(self) -> InsertResult | None:
-        """Rotate for the last time; no thread is left."""
+        """Rotate for the last time and end all threads."""
         try:
             return None if self._is_closed else self.rotate()
         finally:
             self._stop()
 
     def discard(self) -> None:
-        """Give up what was not rotated: no row and no file of it stays."""
+        """Discard the open group: none of its rows and files stay."""
         self._stop()
         with self._changed:
             group, self._group = self._group, None
@@ -140,7 +140,7 @@ class GroupedWriter:
         opened = staging(self._context.registry, self._context.storage, table, mode="append", ahead=True)
         work = opened.__enter__()
         try:
-            _ = work.directory  # a group without its intent could take no row, and no other would replace it
+            _ = work.directory  # a group without an intent could take no rows, and would never be replaced
         except BaseException as exc:
             opened.__exit__(type(exc), exc, exc.__traceback__)
             raise
@@ -162,7 +162,7 @@ class GroupedWriter:
             raise
 
     def _sweep(self, group: _Group, directory: str) -> None:
-        """Delete what no successful write left; tasks of a job that failed end a little later than the job."""
+        """Delete files of failed writes; tasks of a failed job end a little later than the job."""
         storage = self._context.storage
         known = {c.file.path for c in group.captured}
         left = [facts.path for facts in storage.list_files(directory) if facts.path not in known]
@@ -182,7 +182,7 @@ class GroupedWriter:
         return result_of(self._context, work, self._name, published, group.captured)
 
     def _watch(self) -> None:
-        """Rotates a group that is due, also when no call comes."""
+        """Rotates a group that is due, even without a call."""
         with self._changed:
             while not self._is_closed:
                 left = None if self._group is None else self._group.due_at - time.monotonic()
@@ -191,7 +191,7 @@ class GroupedWriter:
                     continue
                 try:
                     self.rotate()
-                except Exception as exc:  # noqa: BLE001 - the next caller gets it, who can act
+                except Exception as exc:  # noqa: BLE001 - raised to the next caller, who can act
                     logger.warning(
                         "a group could not be registered", extra={"action": "rotate", "table": str(self._name), "reason": str(exc)}
                     )

@@ -1,4 +1,4 @@
-"""`insert`: the rows of a DataFrame become one partition of a plain table, or nothing happens."""
+"""`insert`: publishes the rows of a DataFrame as one partition of a plain table, or changes nothing."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def insert(
     metadata_mode: MetadataMode | None = None,
     batch: tuple[str, int] | Batch | None = None,
 ) -> InsertResult:
-    """Write `df` and publish it in one registry transaction; a failure anywhere leaves rows, files and counters as they were.
+    """Write `df` and publish it in one registry transaction; after any failure rows, files and counters are unchanged.
 
     `append` adds a partition. `overwrite` replaces the visible partitions of the instance, and `overwrite_partitions` the files
-    of the partition paths that occur in `df`; both replace what was there when the insert began, and conflict when that changed.
+    of the partition paths that occur in `df`; both replace the state at the start of the insert, and conflict if it has changed.
     `evolve` adds the columns that the table lacks, in the same transaction. `batch` = (app_id, batch_id) is inserted once: repeated,
     it runs no Spark job and gets the first answer. `metadata_mode` "async" returns when the registry has the rows, "sync" when a
     snapshot has them too; the connection's mode unless given.
@@ -95,7 +95,7 @@ def schema_like(df: DataFrame) -> Schema:
 
 
 def find_batch(context: Context, table: LakeTable, batch: Batch | None) -> InsertResult | None:
-    """The first answer to a batch that is registered already; a batch of another checkpoint is refused."""
+    """The first answer to a batch that is already registered; a batch of another checkpoint is refused."""
     if batch is None:
         return None
     found = find_registered(context.registry, table.name, table.table_id, batch)
@@ -114,7 +114,7 @@ def find_batch(context: Context, table: LakeTable, batch: Batch | None) -> Inser
 
 
 def _first_answer(context: Context, table: LakeTable, batch: Batch | None, cause: ConstraintRefusedError) -> InsertResult:
-    """Two tries of one batch met: the registry lets one of them through."""
+    """Two attempts of one batch run at once: the registry accepts one of them."""
     if batch is None:
         raise cause
     if (done := find_batch(context, table, batch)) is not None:
@@ -129,7 +129,7 @@ def _paths(captured: Sequence[CapturedFile]) -> set[str]:
 
 
 def _evolved(registry: Registry, table: LakeTable, df: DataFrame) -> tuple[LakeTable, Callable[[Transaction], None] | None]:
-    """The table as it will be once the rows are published, and what makes it so in the publishing transaction."""
+    """The table as of publishing, and the change of it in the publishing transaction."""
     with registry.read() as reader:
         versions = list_versions(reader, table.table_id)
     rows = schema_like(df)

@@ -1,14 +1,14 @@
-"""JSON files, one object per line: written by Spark or registered as they lie, tracked and readable like any other.
+"""JSON files, one object per line: written by Spark or registered in place, tracked and readable like others.
 
 They have no footer and no column statistics, so reading never prunes them, and they enter no Iceberg snapshot before they
-have become Parquet. Keys are the physical names of the columns.
+are converted to Parquet. Keys are the physical names of the columns.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from lakebed.core.errors import InvalidValueError, UnreadableFileError
 from lakebed.core.files import ChecksumKind, FileType, NewFile
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from lakebed.staging.write import Staging
 
 _WRITTEN = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # the default keeps milliseconds only
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # the default keeps only milliseconds
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     "timeZone": "UTC",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
@@ -72,7 +72,7 @@ def write_json(context: Context, work: Staging, table: LakeTable, df: DataFrame)
 def register_json_files(
     context: Context, name: str | TableName, paths: Sequence[str], *, instance: str = GLOBAL_INSTANCE, batch: tuple[str, int] | None = None
 ) -> Published:
-    """Publish JSON files that others wrote into the warehouse; one line that does not fit the table and nothing is registered.
+    """Publish JSON files that other programs wrote into the warehouse. If one line does not fit the table, nothing is registered.
 
     Each file must hold rows of one partition only.
     """
@@ -96,7 +96,7 @@ def _require_table(context: Context, name: str | TableName) -> LakeTable:
 
 
 def _finalize_files(context: Context, work: Staging, table: LakeTable) -> list[CapturedFile]:
-    """Files without rows and checksums of Hadoop's local file system go; the rest is durable afterwards."""
+    """Delete files without rows and checksums of Hadoop's local file system; make the others durable."""
     storage = context.storage
     listed = [facts.path for facts in storage.list_files(work.directory)]
     captured = _capture(context, table, [path for path in listed if path.endswith(".json") and "/_temporary/" not in path])
@@ -107,7 +107,7 @@ def _finalize_files(context: Context, work: Staging, table: LakeTable) -> list[C
 
 
 def _capture(context: Context, table: LakeTable, paths: Sequence[str]) -> list[CapturedFile]:
-    """Spark reads every field of every line, as a query will: what it cannot read is refused here."""
+    """Spark reads every field of every line, as a query does; unreadable ones are refused here."""
     if not paths:
         return []
     locations, key = [spark_location(path) for path in paths], key_of(table)
@@ -127,7 +127,7 @@ def _event_columns(table: LakeTable) -> tuple[Column, Column]:
     field = table.schema.by_id[table.row.event_time_field]
     column = quote(field.physical_name)
     kind = field.type
-    assert isinstance(kind, Primitive)  # noqa: S101 - `create_table` takes no other event time
+    assert isinstance(kind, Primitive)  # noqa: S101 - `create_table` accepts no other event time
     micros = F.expr(f"unix_date({column}) * {DAY_US}L" if kind.name == "date" else micros_sql(column, kind))
     return micros, micros
 

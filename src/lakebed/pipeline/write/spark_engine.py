@@ -1,4 +1,4 @@
-"""Spark as an engine of compaction and merging, for what is too much for one process, is no Parquet, or must be combined."""
+"""Spark as an engine of compaction and merging, for files that are too large for one process, not Parquet, or must be combined."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SHUFFLED_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SparkEngine:
-    """Spark jobs on the session of the lake; a job that runs is not interrupted by a cancellation, its files are swept."""
+    """Spark jobs on the session of the lake; a cancellation does not interrupt a running job, whose files are swept."""
 
     context: Context
     name: str = "spark"
@@ -54,7 +54,7 @@ class SparkEngine:
 
 
 def sum_frame(frame: DataFrame, table: LakeTable) -> RowSum:
-    """Rows and sum of what Spark reads, for files that only Spark can read."""
+    """Row count and sum of files that only Spark can read."""
     summer = RowSummer([field.field_id for field in table.schema.fields])
     with spark_translated(f"summing up rows of {table.name}"):
         found = frame.mapInArrow(ship(summer), summer.answer).collect()
@@ -64,7 +64,7 @@ def sum_frame(frame: DataFrame, table: LakeTable) -> RowSum:
 def merge_files(
     context: Context, work: Staging, table: LakeTable, paths: Sequence[str], *, size_bytes: int = 0, target_bytes: int = TARGET_BYTES
 ) -> list[CapturedFile]:
-    """The same rows in fewer files of about `target_bytes`, per partition path; `size_bytes` is what the old files have.
+    """Write the same rows into fewer files of about `target_bytes`, per partition path; `size_bytes` is the size of the old files.
 
     The files were written under this very version of the table.
     """
@@ -80,9 +80,9 @@ def merge_files(
 
 
 def into_files(frame: DataFrame, table: LakeTable, *, size_bytes: int, target_bytes: int = TARGET_BYTES) -> DataFrame:
-    """Files of about `target_bytes`, where the writer does not deal rows out by partition path itself.
+    """Files of about `target_bytes`, if the writer does not distribute rows by partition path itself.
 
-    Little data in many files is read by all cores and shuffled into one; much data is not worth a shuffle.
+    Little data in many files is read by all cores and shuffled into one; for much data a shuffle does not pay.
     """
     if key_of(table).transforms:
         return frame
@@ -91,7 +91,7 @@ def into_files(frame: DataFrame, table: LakeTable, *, size_bytes: int, target_by
 
 
 def pack(frame: DataFrame, table: LakeTable, *, size_bytes: int) -> DataFrame:
-    """About as few files as the rows need, when they were made from `size_bytes`: one task per source file would leave one file each."""
+    """About as few files as the rows need if made from `size_bytes`: one task per source file would write one file each."""
     if key_of(table).transforms:
         return frame
     return frame.coalesce(1) if size_bytes <= _ONE_TASK_BYTES else frame.hint("rebalance")

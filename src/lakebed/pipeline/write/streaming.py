@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from lakebed.pipeline.context import Context
     from lakebed.pipeline.write.insert import Mode
 
-_QUERY_ID = "sql.streaming.queryId"  # Spark's own local property of the thread that runs a batch
+_QUERY_ID = "sql.streaming.queryId"  # a local property that Spark sets in the thread that runs a batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchWriter:
-    """Writes one batch of a stream. Spark Connect pickles it and calls it beside the server, where the lake is opened again."""
+    """Writes one batch of a stream. Spark Connect pickles it and calls it on the server, where the lake is opened again."""
 
     context: Context
     table: TableName
@@ -54,9 +54,9 @@ def foreach_batch(
 ) -> BatchWriter:
     """For `writeStream.foreachBatch`: each batch of the query is registered once, across restarts and replays.
 
-    `app_id` names one checkpoint for life. A query that starts over with a new checkpoint counts its batches from 0 again and
-    needs another `app_id`; under the old one its batches are refused. Spark Connect does not say which query runs: there
-    `checkpoint`, the query's `checkpointLocation`, does.
+    `app_id` names one checkpoint permanently. A query that restarts with a new checkpoint counts its batches from 0 again and
+    needs another `app_id`; under the old one its batches are refused. Spark Connect does not report which query runs: there
+    `checkpoint`, the query's `checkpointLocation`, identifies it.
     """
     table = resolve_name(context.registry, name)
     if not app_id:
@@ -69,7 +69,7 @@ def foreach_batch(
 
 
 def find_query_id(spark: SparkSession, checkpoint: str | None) -> str | None:
-    """The id that a query keeps for as long as its checkpoint; None where neither Spark nor the caller names it."""
+    """The id of a query, which lasts as long as its checkpoint; None if neither Spark nor the caller gives it."""
     if not is_remote_session(spark) and (found := spark.sparkContext.getLocalProperty(_QUERY_ID)) is not None:
         return found
     return None if checkpoint is None else _read_query_id(spark, f"{checkpoint.rstrip('/')}/metadata")

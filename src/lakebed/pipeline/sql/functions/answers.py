@@ -1,7 +1,7 @@
-"""The SQL functions as plain Python: what each one takes, which columns it gives, and its answer as Arrow.
+"""The SQL functions as plain Python: the arguments of each, its columns, and its answer as Arrow.
 
 `lake.sql` calls `answer` in its own process, the table functions of a Spark session call it in their
-workers: one place decides, so both give the same. Every answer may be asked for twice.
+workers, so both give the same answer. Every function may be called twice.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FUNCTIONS: dict[str, Function] = {}
 
 
 def answer(registry: Registry, storage: Storage | Callable[[], Storage], name: str, arguments: Mapping[str, Any]) -> pa.Table:
-    """The answer of the SQL function `name`, its arguments given by name. `storage` may be opened late: few functions need it."""
+    """The answer of the SQL function `name`, with arguments by name. `storage` is opened when a function needs it."""
     function = require_function(name)
     given = function.read(arguments)
     return function.call(registry, storage if callable(storage) else lambda: storage, **given).to_arrow()
@@ -51,18 +51,18 @@ def find_function(name: str) -> Function | None:
 
 def require_function(name: str) -> Function:
     if (found := find_function(name)) is None:
-        message = f"there is no function {name!a}: there are {', '.join(sorted(FUNCTIONS))}"
+        message = f"unknown function {name!a}: expected one of {', '.join(sorted(FUNCTIONS))}"
         raise InvalidValueError(message)
     return found
 
 
 def bind_arguments(name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments as a call in SQL gives them, each under its name."""
+    """The arguments of a call in SQL, each under its name."""
     return require_function(name).bind(positional, named)
 
 
 def _answers(row: type, *, changes: bool = False) -> Callable[[Call], Call]:
-    """Make the function known in SQL under its own name, with its keyword-only parameters as arguments."""
+    """Register the function for SQL under its own name, with its keyword-only parameters as arguments."""
 
     def add(call: Call) -> Call:
         FUNCTIONS[call.__name__] = Function.of(call, row, changes=changes)
@@ -71,7 +71,7 @@ def _answers(row: type, *, changes: bool = False) -> Callable[[Call], Call]:
     return add
 
 
-# -- the functions, each called with the registry and a way to the warehouse -----------------------
+# -- the functions, each called with the registry and an opener of the warehouse -------------------
 
 
 @_answers(PartitionRow)
@@ -123,7 +123,7 @@ def retire_partition_by_metadata(
     end_insert_time: datetime,
     schema_hash: str | None = None,
 ) -> Rows[RetireOutcome]:
-    """A task that runs twice finds its own work done: that is an outcome, not an error."""
+    """A task that runs twice finds its own work done, which is an outcome, not an error."""
     begin, end = begin_insert_time, end_insert_time
     try:
         done = admin.retire_partition_by_metadata(
@@ -148,7 +148,7 @@ def retire_partition_by_metadata(
 
 @_answers(RetireOutcome, changes=True)
 def retire_partition_by_file(registry: Registry, storage: Callable[[], Storage], *, file_path: str) -> Rows[RetireOutcome]:
-    """A worker's warnings are not seen: the row says it, too."""
+    """The row repeats the warning, because warnings of a worker are not shown."""
     try:
         done = admin.retire_partition_by_file(registry, storage(), file_path, actor=_actor())
     except PartitionNotFoundError as exc:
@@ -170,7 +170,7 @@ def retire_partitions(  # noqa: PLR0913 - one keyword per argument in SQL
     atomic: bool = False,
     max_partitions: int = admin.MAX_PARTITIONS,
 ) -> Rows[RetireOutcome]:
-    """A task that runs twice finds its own work done, and only what straddles left: a list of that, not an error."""
+    """A task that runs twice finds its own work done and only straddling partitions left: it lists them, without an error."""
     options: admin.BulkOptions = {"dry_run": dry_run, "atomic": atomic, "max_partitions": max_partitions, "actor": _actor()}
 
     def call(options: admin.BulkOptions) -> Retirement:
@@ -234,7 +234,7 @@ def regenerate_partitions(
 
 
 def _outcomes_of(done: Retirement, table: str) -> Rows[RetireOutcome]:
-    """Nothing matched is a row, too: silence would look like success."""
+    """If nothing matched, the answer is a row that says so, because an empty answer would look like success."""
     if done.outcomes or not done.message:
         return done.outcomes
     return Rows(RetireOutcome, [RetireOutcome(view_set_name=table, outcome=NOT_FOUND, message=done.message)])

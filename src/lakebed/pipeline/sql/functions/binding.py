@@ -1,6 +1,6 @@
 """The arguments of a call in SQL, bound to the signature of the Python function that answers it.
 
-A parameter's name, its type and its default are the signature's; one without a default is required, and NULL is as good as absent.
+Name, type and default of a parameter come from the signature; one without a default is required, and NULL means "not given".
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     Given = dict[str, Any]
 
 _REQUIRED = inspect.Parameter.empty
-# `begin`/`end` always mean event time; the slice of a partition goes by the names of its columns, too
+# `begin`/`end` always mean event time; the slice of a partition may also be given by the names of its columns
 _ALIASES = {"begin_insert_time": "insert_begin", "end_insert_time": "insert_end"}
 _MIRRORED = {short: long for long, short in _ALIASES.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One argument: its name in SQL, how it is read, and what stands for it when it is absent or NULL."""
+    """One argument: its name in SQL, how it is read, and its default if it is absent or NULL."""
 
     name: str
     read: Callable[[str, Any], Any]
@@ -38,7 +38,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """`row` gives the columns of the answer, also when it is empty."""
+    """`row` gives the columns of the answer, even if it is empty."""
 
     name: str
     row: type
@@ -58,7 +58,7 @@ class Function:
         return arrow_schema(self.row)
 
     def bind(self, positional: Sequence[Any], named: Mapping[str, Any]) -> Given:
-        """Arguments as a call in SQL gives them, each under its name."""
+        """The arguments of a call in SQL, each under its name."""
         known = [parameter.name for parameter in self.parameters]
         if len(positional) > len(known):
             message = f"{self.name} takes {len(known)} arguments ({', '.join(known) or 'none'}), not {len(positional)}"
@@ -112,12 +112,12 @@ def _flag(name: str, value: Any) -> bool:
 
 def _count(name: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise _wrong(name, value, "a whole number from 0 on")
+        raise _wrong(name, value, "a whole number of 0 or more")
     return value
 
 
 def _time(name: str, value: Any) -> datetime:
-    """A timestamp, a date or ISO text; what names no zone is UTC, whatever the session's zone."""
+    """A timestamp, a date or ISO text; without an offset it is UTC, independent of the session's zone."""
     match value:
         case datetime():
             moment = value
@@ -138,7 +138,7 @@ def _parse(name: str, text: str) -> datetime:
 
 
 def _wrong(name: str, value: Any, wanted: str) -> InvalidValueError:
-    return InvalidValueError(f"{name} is {str(value)[:80]!a}, but {wanted} is needed")
+    return InvalidValueError(f"{name}: expected {wanted}, got {str(value)[:80]!a}")
 
 
 _READERS: dict[str, Callable[[str, Any], Any]] = {"str": _text, "bool": _flag, "int": _count, "datetime": _time}  # by annotation

@@ -1,6 +1,6 @@
 """The list and retire functions as table functions of a Spark session: `SELECT * FROM list_partitions()`.
 
-Lists travel as Arrow. Functions that change something are called row by row, because only such ones
+Lists are passed as Arrow. Functions that change something are called row by row, because only such functions
 may stand in a lateral join: `FROM list_incompatible_partitions() p, LATERAL retire_partition_by_metadata(p.view_set_name, ...)`.
 Such a query should not sort: Spark samples before it sorts, so the first run retires, and the second one finds the list empty.
 """
@@ -35,7 +35,7 @@ _TYPES: dict[pa.DataType, DataType] = {
 
 
 def register_functions(spark: SparkSession, lake_id: str) -> tuple[str, ...]:
-    """Make every function of `FUNCTIONS` known to the session, by name, for the lake whose registry has this id; the names.
+    """Register every function of `FUNCTIONS` with the session, for the lake whose registry has this id. Return their names.
 
     A session whose workers cannot answer for that lake is refused before anything is registered: see `lakebed.pipeline.spark.environment`.
     Spark may run any of them twice, so each is idempotent.
@@ -52,7 +52,7 @@ def register_functions(spark: SparkSession, lake_id: str) -> tuple[str, ...]:
 
 
 def add_functions(spark: SparkSession, lake_id: str) -> tuple[str, ...]:
-    """`register_functions` without a look at the workers. Each call compares the id with the lake that its worker opens."""
+    """`register_functions` without checking the workers. Each call compares the id with the lake that its worker opens."""
     for function in FUNCTIONS.values():
         make = _row_function if function.changes else _arrow_function
         spark.udtf.register(function.name, make(function, lake_id))
@@ -60,7 +60,7 @@ def add_functions(spark: SparkSession, lake_id: str) -> tuple[str, ...]:
 
 
 def _worker_check(lake_id: str) -> Callable[[int], str | None]:
-    """Travels by value, because workers may lack Lakebed; what it returns is why they cannot answer."""
+    """Pickled by value, because workers may lack Lakebed. Returns why they cannot answer."""
 
     def check(_: int) -> str | None:
         try:
@@ -76,12 +76,12 @@ def _worker_check(lake_id: str) -> Callable[[int], str | None]:
 
 
 def spark_schema(function: Function) -> StructType:
-    """Nullable throughout: Spark compares the answer with it column by column."""
+    """All columns are nullable: Spark compares the answer with this type column by column."""
     return StructType([StructField(field.name, _TYPES[field.type], nullable=True) for field in function.schema])
 
 
 def _arrow_function(function: Function, lake_id: str) -> UserDefinedTableFunction:
-    """The handler travels with the plan: it holds the function's name and the lake's id, and finds the rest where it runs."""
+    """The handler is part of the plan: it holds the function's name and the lake's id, and finds everything else where it runs."""
     name = function.name
 
     class ArrowHandler:
@@ -93,7 +93,7 @@ def _arrow_function(function: Function, lake_id: str) -> UserDefinedTableFunctio
 
 
 def _row_function(function: Function, lake_id: str) -> UserDefinedTableFunction:
-    """Spark hands a TIMESTAMP over as local wall time, just as a TIMESTAMP_NTZ: which one it was is known only while it analyses."""
+    """Spark passes a TIMESTAMP as local wall time, like a TIMESTAMP_NTZ; which one it is, is known only during analysis."""
     name, schema = function.name, spark_schema(function)
 
     class RowHandler:

@@ -1,4 +1,4 @@
-"""What Spark knows of arguments while it analyses a query, kept for the worker that gets their values."""
+"""The types of arguments, known when Spark analyses a query, kept for the worker that receives their values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class TypedResult(AnalyzeResult):  # Spark looks for this very class
+class TypedResult(AnalyzeResult):  # Spark requires this class
     """The columns, and which arguments are instants: their values arrive as wall time of the worker's zone."""
 
     instants: tuple[int, ...] = field(default=())

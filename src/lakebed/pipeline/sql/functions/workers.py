@@ -1,7 +1,7 @@
-"""The table functions inside a Spark worker: the registry is named by the worker's environment, never by the query's plan.
+"""The table functions inside a Spark worker: the worker's environment names the registry, never the query's plan.
 
-A plan can be shown, logged and shipped; it holds the function's name and the id of the lake that registered it, and nothing else. Java keeps the
-environment it was started with, so it may name another lake than that one: such a worker refuses.
+A plan can be shown, logged and sent elsewhere; it holds only the function's name and the id of the lake that registered it. Java
+keeps the environment it was started with, which may name a different lake: then the worker refuses.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def answer_rows(lake_id: str, name: str, arguments: tuple[list[Any], dict[str, A
 
 
 def find_obstacle(lake_id: str) -> str | None:
-    """Why this worker cannot answer for the lake; None when it can."""
+    """Why this worker cannot answer for the lake; None if it can."""
     try:
         _require_storage(lake_id)
     except LakebedError as exc:
@@ -51,7 +51,7 @@ def find_obstacle(lake_id: str) -> str | None:
 
 
 def close_registries() -> None:
-    """Close what this process opened; the next question opens it again."""
+    """Close what this process opened; the next call opens it again."""
     for key in [key for key in _opened if key[0] == os.getpid()]:
         _opened.pop(key).close()
 
@@ -60,7 +60,7 @@ def _require_registry(lake_id: str) -> Registry:
     """The registry that the environment names, if it is the lake's."""
     url = _variable(REGISTRY_VARIABLE)
     if _id_of(_open(url)) != lake_id:
-        close_registries()  # what is open may be a file that another one has replaced since
+        close_registries()  # another file may have replaced the open one
     registry = _open(url)
     if _id_of(registry) != lake_id:
         raise WrongLakeError(f"the registry {registry.backend.shown_url}", lake_id=lake_id, advice=_advice(REGISTRY_VARIABLE))
@@ -68,7 +68,7 @@ def _require_registry(lake_id: str) -> Registry:
 
 
 def _open(url: str) -> Registry:
-    """One per process and place: a forked worker must not use its parent's."""
+    """One per process and URL: a forked worker must not use its parent's."""
     key = (os.getpid(), url)
     if key not in _opened:
         _opened[key] = open_registry(url, migrate=False, create=False)
