@@ -53,7 +53,7 @@ def test_a_table_is_created_from_ddl_text_or_a_struct_type_without_starting_spar
 
 @pytest.mark.parametrize("given", [7, ["id"], {"id": "long"}, T.LongType(), pa.int64()])
 def test_what_is_no_schema_is_named(lake: Lake, given: object) -> None:
-    with pytest.raises(InvalidValueError, match="is no schema: give DDL text"):
+    with pytest.raises(InvalidValueError, match="is not a schema: give DDL text"):
         lake.create_table(NAME, given)
     assert lake.tables.list() == []
 

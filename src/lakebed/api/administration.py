@@ -1,4 +1,4 @@
-"""The calls of administration that the specification names: one safe call each, the same in Spark SQL and on the command line."""
+"""The administrative calls of the specification, which are the same in Spark SQL and on the command line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Administration(OpenLake):
         after: int = 0,
         limit: int = MAX_LIMIT,
     ) -> Rows[PartitionRow]:
-        """List partitions in the order of insert time.
+        """List partitions, ordered by insert time.
 
         Args:
             table: The table, as `database.name`; None for every table.
@@ -61,7 +61,7 @@ class Administration(OpenLake):
         return admin.list_view_sets(self.registry)
 
     def list_incompatible_partitions(self, table: str | None = None) -> Rows[IncompatibleRow]:
-        """List the partitions, empty ones too, that no reader can see any more, and why.
+        """List the partitions, including empty ones, that no reader can see any more, with the reason.
 
         Args:
             table: The table, as `database.name`; None for every table.
@@ -153,7 +153,7 @@ class Administration(OpenLake):
         grace_s: float = DEFAULT_GRACE_S,
         actor: str | None = None,
     ) -> admin.Retirement:
-        """Retire the partitions that `list_incompatible_partitions` lists. Each is judged again inside the transaction.
+        """Retire the partitions that `list_incompatible_partitions` lists. Each is checked again inside the transaction.
 
         Args:
             table: The table, as `database.name`; None for every table.
@@ -177,7 +177,7 @@ class Administration(OpenLake):
         max_batches: int | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> admin.CleanUp:
-        """Delete retired files that are past their grace, under no reader's lease and in no kept snapshot.
+        """Delete retired files that are past their grace period, under no reader's lease and in no kept snapshot.
 
         Args:
             batch_size: How many files are claimed at a time.

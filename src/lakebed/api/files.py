@@ -1,4 +1,4 @@
-"""`lake.files`: registered files, their footers and histories; files that nothing knows."""
+"""`lake.files`: registered files, their footers and histories; orphaned files."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Files:
         return load_partition_metadata(lake.registry, canonical, cache=lake._cache)
 
     def why(self, path: str) -> admin.FileHistory:
-        """Return everything that is known of a path, from the intent to its deletion, oldest first. Nothing is changed.
+        """Return all recorded events of a path, from the intent to its deletion, oldest first. Nothing is changed.
 
         Args:
             path: The path of the file, registered or not.
@@ -126,7 +126,7 @@ class Files:
         )  # fmt: skip
 
     def recover(self) -> Sequence[str]:
-        """Delete what writers left that died before they published; return the ids of their operations."""
+        """Delete the files of writers that died before they published; return the ids of their operations."""
         return admin.recover_operations(self._lake.registry, self._lake.storage)
 
     def sweep_orphans(
@@ -137,10 +137,10 @@ class Files:
         actor: str | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> admin.Sweep:
-        """Find files in the warehouse that no table, queue, open operation or snapshot knows, and queue them for deletion.
+        """Find files in the warehouse that no table, queue, open operation or snapshot references, and queue them for deletion.
 
         Args:
-            older_than: Leave younger files alone.
+            older_than: Skip younger files.
             dry_run: Only list the files. The default; pass False to queue them.
             actor: Who is recorded in the audit log; default `user@host`.
             progress: Called with the number of files seen so far.
@@ -176,7 +176,7 @@ class Files:
 
 
 def find_needed(registry: Registry, storage: Storage) -> Needed:
-    """What Iceberg's pointers reach; its library is imported only where an orphan is in question."""
+    """The files that Iceberg's metadata references; its library is imported only if orphans are considered."""
     from lakebed.iceberg.upkeep.reachable import find_needed
 
     return find_needed(registry, storage)

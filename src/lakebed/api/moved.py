@@ -1,4 +1,4 @@
-"""Calls that were methods of `Lake` before related calls were grouped. They go with version 1.0."""
+"""Calls that were methods of `Lake` before related calls were grouped. Version 1.0 removes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Where a call is now; `arguments` brings arguments of the earlier order into the order of today."""
+    """The present place of a call; `arguments` puts arguments of the earlier order into the present one."""
 
     path: str
     arguments: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]] | None = None
@@ -23,7 +23,7 @@ class Moved:
         return found if self.arguments is None else partial(self._call, found)
 
     def _call(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
-        assert self.arguments is not None  # noqa: S101 - `bind` looked
+        assert self.arguments is not None  # noqa: S101 - checked by `bind`
         given, named = self.arguments(*args, **options)
         return function(*given, **named)
 

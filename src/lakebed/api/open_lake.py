@@ -1,4 +1,4 @@
-"""What every call of a lake works with: registry, storage, settings, and Spark once it is needed."""
+"""The resources of an open lake: registry, storage, settings, and Spark once it is needed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class OpenLake:
 
     @property
     def _url(self) -> str | None:
-        """As another process opens the registry, whatever its working directory is."""
+        """The URL for another process, independent of its working directory."""
         return self.registry.backend.shown_url if self.registry.dialect == "sqlite" else self._settings.registry_url
 
     def __enter__(self) -> Self:
@@ -90,7 +90,7 @@ class OpenLake:
 
     @property
     def _engines(self) -> Engines:
-        """What fits this machine is rewritten in this process; Spark starts only for what does not."""
+        """Files that fit this machine are rewritten in this process; Spark starts only for the others."""
         from lakebed.pipeline.views.merge import engines_of
 
         return engines_of(self._context)

@@ -1,4 +1,4 @@
-"""Calls that read, and view sets that are built to be read."""
+"""Calls that read, and calls that define and build view sets."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Reads(OpenLake):
         return explain(self._context, text, as_of=as_of)
 
     def reading(self) -> AbstractContextManager[None]:
-        """`with lake.reading():` protects the files of every query that the block plans until the block ends, and no longer."""
+        """`with lake.reading():` protects the files of the queries that the block plans until the block ends."""
         return self._context.lease.reading()
 
     def register_functions(self, spark: SparkSession | None = None) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ class Reads(OpenLake):
         sql: str,
         over: str,
         event_time: str | None = None,
-        slice: str | int | timedelta = "1h",  # noqa: A002 - the word of the contract
+        slice: str | int | timedelta = "1h",  # noqa: A002 - the public name
         combine: str | None = None,
         lookups: Lookups = "ignore",
         partial: bool = False,
@@ -170,7 +170,7 @@ class Reads(OpenLake):
         upstream: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> MaterializeResult:
-        """Build the stale slices of a view set. A slice that fails leaves the others alone.
+        """Build the stale slices of a view set. A slice that fails does not affect the others.
 
         Args:
             view: The view set, as `database.name`.

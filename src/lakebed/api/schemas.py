@@ -1,4 +1,4 @@
-"""The schema of a new table, in any form in which a caller may have it."""
+"""The schema of a new table, in any form that callers may pass."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def schema_of(name: str, schema: AnySchema | None, like: DataFrame | None) -> Sc
 
             return from_spark(schema)
         case _:
-            message = f"{name}: {type(schema).__name__} is no schema: give DDL text such as 'id BIGINT, x STRING', a StructType, or an Arrow schema"
+            message = f"{name}: {type(schema).__name__} is not a schema: give DDL text such as 'id BIGINT, x STRING', a StructType, or an Arrow schema"
             raise InvalidValueError(message)
 
 
 def _is_struct_type(schema: object) -> TypeGuard[StructType]:
-    """Decided without importing Spark."""
+    """Checked without importing Spark."""
     kind = type(schema)
     return kind.__module__.startswith("pyspark.") and kind.__name__ == "StructType"

@@ -1,4 +1,4 @@
-"""`lake.tables`: list, drop and configure tables; make tables of files that exist already."""
+"""`lake.tables`: list, drop and configure tables; make tables of existing files."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class Tables:
         progress: Callable[[int, int], None] | None = None,
         batch_partitions: int = 500,
     ) -> LegacyImport:
-        """Import the view sets of an older lake from its PostgreSQL registry. A call that was interrupted is finished by the next one.
+        """Import the view sets of an older lake from its PostgreSQL registry. A repeated call finishes an interrupted one.
 
         Args:
             url: The address of the older registry.

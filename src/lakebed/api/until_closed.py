@@ -1,4 +1,4 @@
-"""What a lake holds until it is closed: whoever asks for it later is refused, so that no method has to look by itself."""
+"""The resources of a lake, which are refused once it is closed, so that methods need no check of their own."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 class Closable(Protocol):
-    """Who holds it."""
+    """The object that holds the attribute."""
 
     _is_closed: bool
 
 
 class until_closed(Generic[T]):  # noqa: N801 - reads as a decorator, like `cached_property`
-    """An attribute that is set, or built when it is first asked for."""
+    """An attribute that is set, or built at its first access."""
 
     def __init__(self, func: Callable[[Any], T] | None = None, *, doc: str | None = None) -> None:
         self.func, self.__doc__ = func, doc if func is None else func.__doc__

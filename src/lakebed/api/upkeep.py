@@ -30,7 +30,7 @@ class MaintenanceCalls(OpenLake):
     """None of these changes what a reader sees."""
 
     def snapshot(self, table: str, *, timeout_s: float | None = None) -> int | None:
-        """Commit what is pending and wait until Iceberg has it; return the id of the current snapshot, None if there never was a file.
+        """Commit pending files and wait until Iceberg has them; return the id of the current snapshot, None if the table never had a file.
 
         Args:
             table: The table, as `database.name`.
@@ -52,7 +52,7 @@ class MaintenanceCalls(OpenLake):
         hot_s: float = 0.0,
         progress: Callable[[int, int], None] | None = None,
     ) -> CompactionResult:
-        """Merge small files into larger ones with the same rows. The plan says why each group of files is taken or left.
+        """Merge small files into larger ones with the same rows. The plan gives the reason for each group of files.
 
         Args:
             table: The table, as `database.name`.
@@ -62,7 +62,7 @@ class MaintenanceCalls(OpenLake):
             instance: Only this instance.
             max_files: Stop after this many files.
             max_bytes: Stop after this many bytes.
-            hot_s: Leave slices alone that were written in the last seconds.
+            hot_s: Skip slices that were written within this many seconds.
             progress: Called with the number of runs done and of all runs.
 
         """
@@ -143,9 +143,9 @@ class MaintenanceCalls(OpenLake):
             retire_damaged: Retire partitions whose files are lost or changed.
             give_up_newer: Give up files that are unknown to a registry restored from an older backup.
             max_partitions: Refuse to retire more partitions than this.
-            orphans_older_than: Leave younger unknown files alone.
+            orphans_older_than: Skip younger unknown files.
             actor: Who is recorded in the audit log; default `user@host`.
-            progress: Called by each check with how far it has come.
+            progress: Called by each check with its progress.
 
         """
         from lakebed.repair import repair

@@ -1,4 +1,4 @@
-"""`lake.views`: what view sets need beside `create_view_set`, `materialize` and `list_view_sets`."""
+"""`lake.views`: the calls for view sets beside `create_view_set`, `materialize` and `list_view_sets`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Views:
         return plan_materialize(context, view, events=events, inserts=inserts, instance=instance, regenerate=regenerate)
 
     def list_upstream(self, view: str) -> tuple[str, ...]:
-        """List the view sets that this one reads, directly or through others, each after those that it reads itself.
+        """List the view sets that this one reads, directly or indirectly, each after those that it reads itself.
 
         Args:
             view: The view set, as `database.name`.

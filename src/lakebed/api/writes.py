@@ -76,7 +76,7 @@ class Writes(OpenLake):
         metadata_mode: MetadataMode | None = None,
         batch: tuple[str, int] | None = None,
     ) -> InsertResult:
-        """Write the rows of a DataFrame and publish them in one registry transaction, or leave everything as it was.
+        """Write the rows of a DataFrame and publish them in one registry transaction, or change nothing.
 
         Args:
             table: The table, as `database.name`.
@@ -161,7 +161,7 @@ class Writes(OpenLake):
 
         Args:
             table: The table, as `database.name`.
-            app_id: A name for this checkpoint, for life. Batches of another checkpoint under the same name are refused.
+            app_id: A permanent name for this checkpoint. Batches of another checkpoint under the same name are refused.
             mode: As for `insert`.
             instance: The instance that the rows belong to.
             evolve: Add the columns that the table lacks.
