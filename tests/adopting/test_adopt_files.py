@@ -52,7 +52,7 @@ def test_an_empty_directory_adopts_nothing(lake: Lake, source: Path) -> None:
     assert lake.tables.list() == []
 
 
-def test_what_is_no_data_is_skipped_and_counted(lake: Lake, source: Path) -> None:
+def test_entries_that_are_not_data_are_skipped_and_counted(lake: Lake, source: Path) -> None:
     put(source / "a.parquet", rows(0))
     put(source / "none.parquet", rows(0, count=0))
     put(source / "000000_0", rows(10))  # Hive gives no suffix
@@ -96,7 +96,7 @@ def test_torn_files_are_named_and_nothing_is_done(lake: Lake, source: Path) -> N
     assert lake.check().clean
 
 
-def test_differences_between_files_are_told(lake: Lake, source: Path) -> None:
+def test_differences_between_files_are_reported(lake: Lake, source: Path) -> None:
     put(source / "a.parquet", rows(0, n=pa.array(range(10), pa.int64())))
     put(source / "b.parquet", rows(10, n=pa.array(range(10), pa.int32())))
     put(source / "c.parquet", rows(20))

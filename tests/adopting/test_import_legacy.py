@@ -132,7 +132,7 @@ def test_the_schema_that_serves_can_be_chosen(lake: Lake, old: LegacyLake) -> No
     assert lake.check().clean
 
 
-def test_slices_that_overlap_are_told_and_kept_out_of_sight(lake: Lake, old: LegacyLake) -> None:
+def test_slices_that_overlap_are_reported_and_kept_invisible(lake: Lake, old: LegacyLake) -> None:
     old.add(0, hours=3, updated=0)
     old.add(1, updated=1)
     old.add(1, updated=2)
@@ -212,7 +212,7 @@ def test_an_event_time_prunes_and_names_are_chosen(lake: Lake, old: LegacyLake) 
     assert lake.check().clean
 
 
-def test_a_view_set_without_any_file_is_told(lake: Lake, old: LegacyLake) -> None:
+def test_a_view_set_without_any_file_is_reported(lake: Lake, old: LegacyLake) -> None:
     old.add_empty(0)
 
     done = run(lake, old)

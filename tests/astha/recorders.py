@@ -1,4 +1,4 @@
-"""Components that remember what they were told, and fail, hang or lie when asked to."""
+"""Components that record their calls, and fail, hang or give false answers on request."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ FAST = AsthaOptions(  # the contract's figures, made short
 
 
 class SickError(Exception):
-    """Transient, as far as anybody knows."""
+    """Counts as transient."""
 
 
 @dataclass

@@ -36,7 +36,7 @@ ACTIONS = st.lists(
 
 @dataclass
 class Mirror:
-    """The files of one table as events and refreshes tell them; its state outlives every crash of Astha."""
+    """The files of one table by events and refreshes; its state outlives every crash of Astha."""
 
     registry: Registry
     table_id: int

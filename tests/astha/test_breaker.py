@@ -1,4 +1,4 @@
-"""The breaker as a value: closed -> open -> half-open -> closed or open, told by failures, health and silence."""
+"""The breaker as a value: closed -> open -> half-open -> closed or open, by failures, health and timeouts."""
 
 from __future__ import annotations
 

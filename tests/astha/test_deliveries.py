@@ -69,7 +69,7 @@ def test_saving_renews_the_lease(registry: Registry, lease: Lease) -> None:
     assert saved.lease.epoch == lease.epoch
 
 
-def test_what_is_refused_is_told_and_the_rest_is_saved(registry: Registry, lease: Lease, last: int) -> None:
+def test_refused_positions_are_reported_and_the_others_are_saved(registry: Registry, lease: Lease, last: int) -> None:
     save_progress(registry, lease, positions=[at(9, epoch=3), at(9, COMPACTOR), at(9, SNAPSHOTTER)], ttl_us=TTL_US)
 
     saved = save_progress(

@@ -225,7 +225,7 @@ def test_a_change_that_cannot_be_decoded_is_a_dead_letter_and_a_refresh(registry
     assert list_dead_letters(registry)[0].error.startswith("undecodable_change")
 
 
-def test_a_component_more_than_the_cap_behind_is_told_to_refresh(registry: Registry, table: LakeTable) -> None:
+def test_a_component_more_than_the_cap_behind_refreshes(registry: Registry, table: LakeTable) -> None:
     components = recorders(registry)
     stepper = started(registry, components)
     stepper.save()
@@ -278,7 +278,7 @@ def test_a_refresh_that_cannot_be_true_is_a_failed_call(registry: Registry, tabl
     assert "journal number" in stepper.delivery.collect().drops[-1].error
 
 
-def test_without_the_lease_nobody_is_called(registry: Registry, table: LakeTable) -> None:
+def test_without_the_lease_no_component_is_called(registry: Registry, table: LakeTable) -> None:
     components = recorders(registry)
     stepper = started(registry, components)
     stepper.delivery.active_until = stepper.time.now + 10.0

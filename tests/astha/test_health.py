@@ -13,7 +13,7 @@ def test_it_is_asked_every_interval() -> None:
     assert WELL.asked(5.0).answered(5.1).due == 10.1
 
 
-def test_nobody_else_is_asked_while_one_waits() -> None:
+def test_no_second_check_starts_while_one_waits() -> None:
     asked = WELL.asked(5.0)
 
     assert not asked.must_ask(100.0)
@@ -39,7 +39,7 @@ def test_a_late_answer_is_an_answer() -> None:
     assert back.must_ask(14.0)
 
 
-def test_a_problem_is_told() -> None:
+def test_a_problem_is_reported() -> None:
     ill = WELL.asked(5.0).answered(5.1, "disk full")
 
     assert (ill.well, ill.problem) == (False, "disk full")

@@ -82,7 +82,7 @@ def test_what_is_kept_is_bounded(registry: Registry) -> None:
 
 
 @pytest.mark.usefixtures("end")
-def test_a_gap_is_told_to_every_lane(registry: Registry) -> None:
+def test_a_gap_is_reported_to_every_lane(registry: Registry) -> None:
     within(registry, lambda tx: tx.run("DELETE FROM change_log WHERE seq = 5"))
     pages = CountedPages(registry, page_events=100, tables=4)
 

@@ -1,4 +1,4 @@
-"""A table that cannot be delivered is parked: it and no other, until somebody repairs it."""
+"""Only a table that cannot be delivered is parked, until it is repaired."""
 
 from __future__ import annotations
 

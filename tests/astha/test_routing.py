@@ -28,17 +28,17 @@ def test_the_subscriptions_are_these() -> None:
 
 @pytest.mark.parametrize("table", RegistryTable)
 @pytest.mark.parametrize("component", Component)
-def test_a_change_goes_to_those_who_subscribed_and_nobody_else(registry: Registry, component: Component, table: RegistryTable) -> None:
+def test_a_change_goes_only_to_subscribed_components(registry: Registry, component: Component, table: RegistryTable) -> None:
     router = EventRouter(recorders(registry, *Component))
 
     assert router.is_for(component, table) == (table in COMPONENT_SUBSCRIPTIONS[component])
 
 
-def test_every_monitored_table_interests_somebody() -> None:
+def test_every_monitored_table_has_a_subscriber() -> None:
     assert all(ROUTES[table] for table in RegistryTable)
 
 
-def test_there_is_no_way_to_subscribe_at_run_time() -> None:
+def test_subscriptions_cannot_change_at_run_time() -> None:
     names = [name for name, _ in inspect.getmembers(Astha)]
 
     assert not [name for name in names if "register" in name or "subscribe" in name]
@@ -53,7 +53,9 @@ def test_a_subset_of_the_components_is_enough(registry: Registry) -> None:
 def test_a_component_that_subscribes_to_something_else_is_refused(registry: Registry) -> None:
     wrong = Recorder(component=SNAPSHOTTER, registry=registry)
 
-    with pytest.raises(SubscriptionRefusedError, match="get_subscribed_tables of compactor returned table_files, table_metadata, table_snapshots"):
+    with pytest.raises(
+        SubscriptionRefusedError, match="get_subscribed_tables of compactor returned table_files, table_metadata, table_snapshots"
+    ):
         Astha(registry, {COMPACTOR: wrong}, owner="me")
 
 
@@ -69,6 +71,6 @@ def test_an_unknown_component_is_refused(registry: Registry) -> None:
         Astha(registry, unknown, owner="me")
 
 
-def test_nobody_to_deliver_to_is_refused(registry: Registry) -> None:
+def test_delivery_without_components_is_refused(registry: Registry) -> None:
     with pytest.raises(SubscriptionRefusedError, match="expected at least one component"):
         Astha(registry, {}, owner="me")

@@ -160,7 +160,7 @@ def test_an_altered_program_is_put_back(registry: Registry, kind: str) -> None:
     assert restore_programs(registry) == ()
 
 
-def test_a_trigger_of_somebody_else_is_not_touched(registry: Registry, kind: str) -> None:
+def test_a_foreign_trigger_is_not_touched(registry: Registry, kind: str) -> None:
     if kind != "sqlite":
         pytest.skip("only SQLite must trust its whole schema")
     with registry.write() as tx:
@@ -196,7 +196,7 @@ def test_five_incarnations_in_ten_minutes_are_too_many(registry: Registry) -> No
         assert not astha.drain(0.01)
 
 
-def test_connections_lost_again_and_again_are_no_reason_to_stay_down(registry: Registry, table: LakeTable) -> None:
+def test_repeatedly_lost_connections_do_not_keep_it_down(registry: Registry, table: LakeTable) -> None:
     components = recorders(registry, UPDATER)
     with running(registry, components) as astha:
         for number in range(1, 9):
@@ -242,7 +242,7 @@ class Full(Registry):
             yield tx
 
 
-def test_a_full_disk_while_the_lease_is_renewed_is_told_as_such_and_heals(
+def test_a_full_disk_while_the_lease_is_renewed_is_reported_as_such_and_heals(
     url: str, registry: Registry, table: LakeTable, caplog: pytest.LogCaptureFixture
 ) -> None:
     with closing(Full(open_backend(url))) as bounded, running(bounded, recorders(bounded), lease_ttl_s=1.0) as astha:

@@ -112,7 +112,7 @@ def killed_after(registry: Registry, url: str, log: Path, table: LakeTable, line
     numbers = count()
 
     def is_far_enough() -> bool:
-        """Another change each time: those that its first refresh saw already are told by no line."""
+        """Another change each time: those that its first refresh has already seen have no line."""
         publish(registry, table, fake_file(next(numbers)))
         return len(astha_process.read_log(log)) >= lines
 

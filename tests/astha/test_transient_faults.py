@@ -1,4 +1,4 @@
-"""Updates of metadata under transient faults, and one id followed through every stage: nothing is lost, nobody looks after it."""
+"""Updates of metadata under transient faults, and one id followed through every stage: nothing is lost, without any intervention."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _EXPECTED = re.compile(r"# expect: (?P<code>[a-z-]+)$")
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[tuple[int, str]]]:
-    """What one run says of all samples: loading the package takes most of it. They lie as text, for no other tool is to read them."""
+    """What one run says of all samples: loading the package takes most of it. They are stored as text, because no other tool is to read them."""
     directory = tmp_path_factory.mktemp("samples")
     for sample in SAMPLES:
         shutil.copy(sample, directory / sample.stem)

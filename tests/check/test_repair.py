@@ -1,4 +1,4 @@
-"""Every damage that the check knows: mended, or left with what to do."""
+"""Every damage that the check finds is repaired, or left with advice."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def one_of_each() -> list[Any]:
 
 
 @pytest.mark.parametrize("damage", one_of_each())
-def test_every_damage_is_mended_or_left_with_what_to_do(damage: Damage, registry: Registry, storage: Storage, patient: Patient) -> None:
+def test_every_damage_is_repaired_or_left_with_advice(damage: Damage, registry: Registry, storage: Storage, patient: Patient) -> None:
     if registry.dialect not in damage.kinds:
         pytest.skip("this database refuses it")
     damage.inflict(patient)
@@ -133,7 +133,7 @@ def test_every_damage_is_mended_or_left_with_what_to_do(damage: Damage, registry
     assert all(": " in left.advice for left in done.left)
 
 
-def test_every_rule_has_a_remedy_or_is_for_people_and_every_remedy_is_told() -> None:
+def test_every_rule_has_a_remedy_or_is_for_people_and_every_remedy_is_described() -> None:
     informative = {rule.name for rule in RULES if rule.severity is Severity.INFO}
 
     assert {rule.name for rule in RULES} - informative == KNOWN_RULES
@@ -179,7 +179,7 @@ def test_a_truncated_file_is_gone_for_readers_once_its_partition_is_retired(regi
 
 
 @pytest.mark.parametrize("name", REBUILT)
-def test_an_iceberg_table_that_cannot_be_mended_is_made_anew_when_asked_for(
+def test_an_iceberg_table_that_cannot_be_repaired_is_rebuilt_on_request(
     name: str, registry: Registry, storage: Storage, patient: Patient
 ) -> None:
     named(name).inflict(patient)
@@ -195,9 +195,7 @@ def test_an_iceberg_table_that_cannot_be_mended_is_made_anew_when_asked_for(
     assert swept.clean, (shown(swept), swept.left)
 
 
-def test_a_footer_row_that_lies_is_read_again_from_a_file_that_has_its_checksum(
-    registry: Registry, storage: Storage, patient: Patient
-) -> None:
+def test_a_wrong_footer_row_is_read_again_from_a_file_that_has_its_checksum(registry: Registry, storage: Storage, patient: Patient) -> None:
     path = patient.live_path()
     store_footer(patient, path, Path(path).read_bytes()[-400:].replace(b"amount", b"emount"), version=2)
 
@@ -224,7 +222,7 @@ def test_a_healthy_lake_is_left_alone_and_no_run_is_written(registry: Registry, 
     assert logical_dump(registry) == before
 
 
-def test_only_the_named_table_is_mended(registry: Registry, storage: Storage, patient: Patient) -> None:
+def test_only_the_named_table_is_repaired(registry: Registry, storage: Storage, patient: Patient) -> None:
     damaged_tables.a_wrong_row_count(patient)
     damaged_tables.a_wrong_total_size(patient)
 
@@ -246,7 +244,7 @@ def test_files_of_a_lost_history_are_given_up_only_when_asked_for(registry: Regi
     assert done.clean
 
 
-def test_several_damages_at_once_are_mended_in_one_call(registry: Registry, storage: Storage, patient: Patient) -> None:
+def test_several_damages_at_once_are_repaired_in_one_call(registry: Registry, storage: Storage, patient: Patient) -> None:
     for hurt in (
         damaged_tables.a_wrong_row_count, damaged_files.a_lost_footer, damaged_files.a_lost_queue_entry, damaged_journal.a_gap_in_the_journal,
         damaged_tables.a_wrong_scope, damaged_journal.a_cursor_that_was_purged_past, damaged_iceberg.a_pointer_to_nothing,

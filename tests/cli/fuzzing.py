@@ -1,4 +1,4 @@
-"""Arguments as nobody should give them, the same for the same seed."""
+"""Invalid arguments, the same for the same seed."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_a_registry_is_bound_to_its_warehouse(url: str, warehouse: Path, tmp_pat
     assert "holds the files of another registry" in done.stderr
 
 
-def test_the_demo_tells_its_story_and_ends_clean() -> None:
+def test_the_demo_runs_all_steps_and_ends_clean() -> None:
     command = [sys.executable, "-m", "lakebed.cli.app", "demo"]  # a process of its own: it starts and stops a Spark session
 
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"})

@@ -33,7 +33,7 @@ def test_a_table_shows_its_columns_and_where_it_lies(shell: Shell) -> None:
     assert shell.run("tables", "show", "shop.nothing").exit_code == 1
 
 
-def test_a_footer_is_told_from_the_registry_after_the_file_is_gone(shell: Shell) -> None:
+def test_a_footer_is_shown_from_the_registry_after_the_file_is_gone(shell: Shell) -> None:
     path = shell.json("files", "list", NAME)[0]["file_path"]
     (shell.place / path).unlink()
 
@@ -127,7 +127,7 @@ def test_compactions_are_kept_as_history(shell: Shell) -> None:
     assert (row["table"], row["state"], row["files_in"], row["files_out"]) == (NAME, "done", 3, 1)
 
 
-def test_the_journal_is_told_in_the_order_of_time(shell: Shell) -> None:
+def test_the_journal_is_shown_in_the_order_of_time(shell: Shell) -> None:
     shown = shell.json("astha", "tail", NAME, "--limit", "4")
 
     assert [row["seq"] for row in shown] == sorted(row["seq"] for row in shown)
@@ -135,7 +135,7 @@ def test_the_journal_is_told_in_the_order_of_time(shell: Shell) -> None:
     assert {row["registry_table"] for row in shell.json("astha", "tail")} >= {"tables", "table_files", "table_stats"}
 
 
-def test_following_the_journal_tells_what_comes(local_shell: Shell) -> None:
+def test_following_the_journal_shows_new_changes(local_shell: Shell) -> None:
     command = [sys.executable, "-m", "lakebed.cli.app", "astha", "tail", NAME, "--follow", "--json", "--limit", "1", *local_shell.options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
         assert following.stdout is not None
@@ -147,7 +147,7 @@ def test_following_the_journal_tells_what_comes(local_shell: Shell) -> None:
         following.wait(60)
 
 
-def test_following_all_tables_tells_of_those_created_later(shell: Shell) -> None:
+def test_following_all_tables_includes_those_created_later(shell: Shell) -> None:
     command = [sys.executable, "-m", "lakebed.cli.app", "astha", "tail", "--follow", "--json", "--limit", "1", *shell.options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
         assert following.stdout is not None
@@ -185,7 +185,7 @@ def test_a_staged_definition_is_promoted_once(shell: Shell) -> None:
     assert shell.run("views", "promote", NAME).exit_code == 1
 
 
-def test_what_is_stale_and_what_would_be_merged_is_told_without_spark(shell: Shell) -> None:
+def test_stale_slices_and_mergeable_runs_are_shown_without_spark(shell: Shell) -> None:
     with shell.open() as lake:
         make_view_set(lake)
 
@@ -203,7 +203,7 @@ def test_partitions_are_merged_in_this_process(shell: Shell) -> None:
     assert shell.run("check").exit_code == 0
 
 
-def test_a_table_is_dropped_only_when_told_to(shell: Shell) -> None:
+def test_a_table_is_dropped_only_with_execute(shell: Shell) -> None:
     assert shell.json("tables", "drop", NAME)["rows"] == 150
     assert len(shell.json("files", "list", NAME)) == 3
 

@@ -145,5 +145,5 @@ def plain(full: Shell, *words: str, bare: bool = False) -> Any:
 
 
 def whatever(full: Shell, *words: str) -> Any:
-    """Of commands whose exit code tells what they found."""
+    """For commands whose exit code depends on their findings."""
     return json.loads(full.run(*words, "--json").stdout)

@@ -57,7 +57,7 @@ def test_a_plan_says_why_and_a_run_leaves_one_file(shell: Shell) -> None:
     assert shell.run("check").exit_code == 0
 
 
-def test_retiring_previews_unless_told_otherwise(shell: Shell) -> None:
+def test_retiring_is_a_dry_run_by_default(shell: Shell) -> None:
     ends = ["--insert-begin", "2026-01-01", "--insert-end", "2100-01-01"]
     assert shell.json("partitions", "retire", NAME, *ends)["dry_run"] is True
     assert len(shell.json("partitions", "list", NAME)) == 3
@@ -80,7 +80,7 @@ def test_orphans_are_listed(shell: Shell) -> None:
     assert "no orphan" in shell.run("clean", "orphans").output
 
 
-def test_astha_tells_who_runs_it_and_what_is_parked(shell: Shell) -> None:
+def test_astha_status_shows_its_process_and_parked_tables(shell: Shell) -> None:
     assert shell.json("astha", "status")["holder"] is None
     shell.json("snapshots", "create", NAME)
     lanes = shell.json("astha", "status")["lanes"]
@@ -111,7 +111,7 @@ def test_an_unknown_table_is_refused_without_a_traceback(shell: Shell) -> None:
         assert "Traceback" not in done.output
 
 
-def test_settings_tell_their_origin_and_hide_passwords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_show_their_origin_and_hide_passwords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LAKEBED_REGISTRY_URL", "postgresql://me:canary@host/lake")
     (tmp_path / "lakebed.toml").write_text('warehouse = "there"\n')
@@ -123,7 +123,7 @@ def test_settings_tell_their_origin_and_hide_passwords(tmp_path: Path, monkeypat
     assert "canary" not in done.output
 
 
-def test_a_service_in_a_process_of_its_own_publishes_and_stops_when_told(shell: Shell, url: str, tmp_path: Path) -> None:
+def test_a_service_in_a_separate_process_publishes_and_stops_on_a_signal(shell: Shell, url: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "lakebed.cli.app", "serve", *shell.options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
         assert service.stdout is not None

@@ -36,7 +36,7 @@ def lose_a_trigger(shell: Shell) -> None:
         lake.registry.transact(lambda tx: tx.run(f"DROP TRIGGER capture_table_files_insert{where}"), tables=[])
 
 
-def test_a_repair_is_planned_first_and_mends_only_with_execute(shell: Shell) -> None:
+def test_a_repair_is_planned_first_and_applied_only_with_execute(shell: Shell) -> None:
     miscount(shell)
 
     planned, again = shell.run("repair"), shell.run("repair", "--json")
@@ -103,7 +103,7 @@ def test_what_cannot_be_repaired_so_is_refused(shell: Shell) -> None:
     assert shell.run("repair", NAME, "--how", "pray").exit_code == 1
 
 
-def test_why_tells_the_story_of_a_file(shell: Shell) -> None:
+def test_why_lists_the_events_of_a_file(shell: Shell) -> None:
     path = some_file(shell)
 
     shown, words = shell.json("why", path), shell.run("why", path)
@@ -153,7 +153,7 @@ def test_the_doctor_makes_no_registry_where_there_is_none(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_doctor_tells_dead_writers_and_other_peoples_warehouses(shell: Shell, tmp_path: Path) -> None:
+def test_the_doctor_reports_dead_writers_and_foreign_warehouses(shell: Shell, tmp_path: Path) -> None:
     with shell.open() as lake:
         sql = """INSERT INTO operations (op_id, table_id, kind, state, lease_until, created_at, updated_at)
 VALUES ('0123456789abcdef0123456789abcdef', 1, 'insert', 'writing', 1, 1, 1)"""

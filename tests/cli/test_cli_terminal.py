@@ -1,4 +1,4 @@
-"""What somebody at a terminal sees: tables that fit, bars while work runs, a question before anything is destroyed."""
+"""Output on a terminal: tables that fit, bars while work runs, a question before anything is destroyed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read_all(terminal: int) -> str:
     return shown.decode()
 
 
-def test_a_word_between_colons_is_no_picture(tmp_path: Path) -> None:
+def test_a_word_between_colons_is_not_shown_as_an_emoji(tmp_path: Path) -> None:
     place = tmp_path / "a:car:b"
     place.mkdir()
     done = run("tables", "list", "--registry", f"sqlite:///{place}/none/lake.db")
@@ -89,7 +89,7 @@ def test_what_is_piped_is_not_folded(local_shell: Shell) -> None:
     assert not done.stderr
 
 
-def test_a_bar_tells_rate_and_remaining_time_and_is_gone_afterwards() -> None:
+def test_a_bar_shows_rate_and_remaining_time_and_is_gone_afterwards() -> None:
     screen = io.StringIO()
     with bar("compacting", total=10, console=Console(file=screen, force_terminal=True, width=100)) as tell:
         for done in range(1, 8):

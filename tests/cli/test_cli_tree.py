@@ -65,7 +65,7 @@ def test_what_changes_something_can_be_tried_first(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(DESTROYS))
-def test_what_destroys_is_a_preview_unless_told_to_execute(name: str) -> None:
+def test_destructive_commands_are_dry_runs_without_execute(name: str) -> None:
     assert {"--execute", "--yes"} <= options_of(name)
     execute = next(param for param in COMMANDS[name].params if "--execute" in param.opts)
     assert execute.default is False
@@ -107,7 +107,7 @@ def test_the_shell_completes_commands_and_names_of_tables(local_shell: Shell) ->
     assert complete("tables", "show", "shop.o") == ["shop.orders"]
 
 
-def test_no_colour_is_no_colour() -> None:
+def test_no_color_disables_colours() -> None:
     command = [sys.executable, "-m", "lakebed.cli.app", "tables", "list", "--registry", "mysql://x"]
     plain = {**os.environ, "FORCE_COLOR": "1", "NO_COLOR": "1"}
     coloured = {name: value for name, value in plain.items() if name != "NO_COLOR"}

@@ -1,4 +1,4 @@
-"""A foreign commit under a running service: whoever waits hears why at once, status and check name it, a repair ends it."""
+"""A foreign commit under a running service: waiting calls fail at once with the reason, status and check name it, a repair ends it."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_a_command_where_no_lake_is_says_so_and_creates_nothing(name: str, missi
 
 
 @pytest.mark.parametrize("name", ["tables list", "check", "doctor", "migrate"])
-def test_an_empty_file_and_a_missing_directory_are_no_lakes_either(name: str, nowhere: Path) -> None:
+def test_an_empty_file_and_a_missing_directory_are_not_lakes(name: str, nowhere: Path) -> None:
     (nowhere / "empty.db").touch(mode=0o600)
 
     for url in (f"sqlite:///{nowhere}/empty.db", f"sqlite:///{nowhere}/none/lake.db"):

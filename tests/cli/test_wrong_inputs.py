@@ -95,9 +95,9 @@ PYTHON = [
     call("a word as a time", "invalid_value", "'yesterday'", "ISO 8601", lambda lake: lake.read(NAME, begin="yesterday")),
     call("a time without a zone", "invalid_range", "no time zone", "ISO 8601", lambda lake: lake.read(NAME, begin=datetime(2026, 1, 1))),  # noqa: DTZ001
     call("a range that ends first", "invalid_range", "ends before it begins", "begin < end", lambda lake: lake.read(NAME, begin=DAY, end=DAY - timedelta(days=1))),
-    call("a number nobody wrote", "invalid_value", "999999 cannot be read", "kept are", lambda lake: lake.read(NAME, as_of=999999)),
+    call("a number that does not exist", "invalid_value", "999999 cannot be read", "kept are", lambda lake: lake.read(NAME, as_of=999999)),
     call("a slice of seven hours", "invalid_value", "7h", "divides|whole", lambda lake: lake.create_view_set("shop.v", over=NAME, sql=f"SELECT id FROM {NAME}", slice="7h")),
-    call("a slice that is no duration", "invalid_value", "'often'", "15m", lambda lake: lake.create_view_set("shop.v", over=NAME, sql=f"SELECT id FROM {NAME}", slice="often")),
+    call("a slice that is not a duration", "invalid_value", "'often'", "15m", lambda lake: lake.create_view_set("shop.v", over=NAME, sql=f"SELECT id FROM {NAME}", slice="often")),
     call("a retention in the past", "invalid_value", "-1 day", "longer than", lambda lake: lake.partitions.retire_expired(retention=timedelta(days=-1))),
     call("a retirement that ends first", "invalid_range", "ends before", "begin < end", lambda lake: lake.retire_partitions(NAME, **REVERSED)),  # type: ignore[arg-type]
     # paths
@@ -123,8 +123,8 @@ PYTHON = [
     call("rows to delete from a view set", "invalid_value", "is a view set", "delete them from its source", lambda lake: lake.delete(VIEW, "id = 1")),
     call("a plain table to materialize", "definition_refused", "no view set", "create_view_set", lambda lake: lake.materialize(NAME)),
     call("nothing to promote", "invalid_value", "no staged definition", "redefine it first", lambda lake: lake.views.promote(VIEW)),
-    call("a snapshot nobody took", "snapshot_not_found", "no snapshot 123", "list them", lambda lake: lake.snapshots.tag(NAME, "a", 123)),
-    call("a tag nobody set", "snapshot_not_found|invalid_value|tag_not_found", "nope", "list|tags", lambda lake: lake.snapshots.untag(NAME, "nope")),
+    call("a snapshot that does not exist", "snapshot_not_found", "no snapshot 123", "list them", lambda lake: lake.snapshots.tag(NAME, "a", 123)),
+    call("a tag that does not exist", "snapshot_not_found|invalid_value|tag_not_found", "nope", "list|tags", lambda lake: lake.snapshots.untag(NAME, "nope")),
     call("a rollback to a journal number", "invalid_value", "journal number 123 cannot be read", "kept are", lambda lake: lake.snapshots.rollback(NAME, 123)),
     call("a view over nothing", "table_not_found", NEAR, "list the tables", lambda lake: lake.create_view_set("shop.v", over=MISSING, sql=f"SELECT id FROM {MISSING}", slice="1h")),
     call("a view of no query", "definition_refused", "exactly one SELECT", "SELECT", lambda lake: lake.create_view_set("shop.v", over=NAME, sql="SELEC id", slice="1h")),

@@ -1,4 +1,4 @@
-"""Tables of many small files, and what is in them, whoever wrote it."""
+"""Tables of many small files, and their rows, independent of the writer."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def reasons(plan: CompactionPlan) -> list[tuple[str, str, int]]:
 
 
 def random_rows(number: int, rows: int) -> pa.Table:
-    """Rows that do not shrink much, however many of them lie together."""
+    """Rows that compress badly, in any number."""
     values = random.Random(number)
     columns = [range(number * rows, (number + 1) * rows), [START] * rows, [values.random() for _ in range(rows)]]
     return pa.table(columns, schema=to_arrow(SCHEMA))
@@ -233,7 +233,7 @@ def test_every_compaction_is_in_the_history_with_its_figures(lake: Lake) -> None
     assert reported == {"runs": 1, "files_in": 3, "files_out": 1, "bytes_in": done.bytes_before, "conflicts": 0, "engines": ["local"]}
 
 
-def test_progress_is_told_after_every_run(timed_lake: Lake, clock: FixedClock) -> None:
+def test_progress_is_reported_after_every_run(timed_lake: Lake, clock: FixedClock) -> None:
     make_orders(timed_lake)
     fill(timed_lake, 2)
     clock.advance(seconds=86_400)

@@ -129,7 +129,7 @@ def test_replacing_an_input_wins_and_a_retry_has_the_new_content(lake: Lake) -> 
     assert lake.check().clean
 
 
-def test_inserting_meanwhile_is_no_conflict(lake: Lake) -> None:
+def test_inserting_meanwhile_does_not_conflict(lake: Lake) -> None:
     make_orders(lake)
     fill(lake, 3)
 
@@ -243,7 +243,7 @@ def test_an_engine_without_sums_is_checked_by_reading_both_sides(lake: Lake) -> 
 
 
 def test_an_unknown_outcome_deletes_nothing_and_recovery_decides(lake: Lake) -> None:
-    """The swap may have been committed: its new files are touched by nobody until that is known."""
+    """The swap may have been committed: its new files are not touched until that is known."""
     make_orders(lake)
     fill(lake, 3)
     (run,) = plan_compaction(lake.registry, str(ORDERS)).runs

@@ -96,7 +96,7 @@ def test_what_each_event_marks(lake: Lake, operation: ChangeKind, row: TableFile
     assert compactor.metrics().backlog == int(marked)
 
 
-def test_json_waits_where_there_is_no_spark(compactor: Compactor) -> None:
+def test_json_waits_without_spark(compactor: Compactor) -> None:
     compactor.on_event(event(ChangeKind.INSERT, file("json")))
 
     assert compactor.metrics().backlog == 0
@@ -146,7 +146,7 @@ def test_the_journal_leads_to_a_compaction_and_its_own_changes_to_none(lake: Lak
     assert lake.check().clean
 
 
-def test_a_refresh_finds_what_events_would_have_told(lake: Lake, compactor: Compactor) -> None:
+def test_a_refresh_finds_what_missed_events_would_have_reported(lake: Lake, compactor: Compactor) -> None:
     make_orders(lake)
     fill(lake, 5)
     table_id = lake.table(str(ORDERS)).table_id
@@ -259,7 +259,7 @@ def test_a_failure_is_counted_and_the_table_rests(lake: Lake) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_dead_worker_is_replaced_and_told_of(lake: Lake) -> None:
+def test_a_dead_worker_is_replaced_and_reported(lake: Lake) -> None:
     make_orders(lake)
     fill(lake, 5)
     seen: list[object] = []

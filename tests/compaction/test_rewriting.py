@@ -254,7 +254,7 @@ def test_a_lane_that_fails_takes_the_others_along(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "longer", "garbled", "another"])
-def test_a_file_that_is_not_what_was_registered_is_told(storage: Storage, damage: str) -> None:
+def test_a_file_that_differs_from_its_registration_is_reported(storage: Storage, damage: str) -> None:
     source = write(storage, 0, numbers(0, 100))
     content, another = Path(source.path).read_bytes(), Path(write(storage, 1, numbers(0, 10)).path).read_bytes()
     garbled = content[:-8] + b"\xff\xff\xff\xffPAR1"
@@ -264,7 +264,7 @@ def test_a_file_that_is_not_what_was_registered_is_told(storage: Storage, damage
         rewrite(storage, [source], NUMBERS)
 
 
-def test_a_full_disk_is_told_as_such(storage: Storage) -> None:
+def test_a_full_disk_is_reported_as_such(storage: Storage) -> None:
     sources = [write(storage, n, numbers(n * 1000, 1000)) for n in range(3)]
 
     with pytest.raises(StorageFullError, match="no space is left"):

@@ -108,7 +108,7 @@ def test_what_reads_the_same_counts_the_same() -> None:
     assert sum_rows(pa.table({"a": narrow}), [1]) == sum_rows(pa.table({"a": wide}), [1])
 
 
-def test_null_is_no_value() -> None:
+def test_null_is_not_a_value() -> None:
     assert sum_rows(pa.table({"a": pa.array([None], pa.int64())}), [1]) != sum_rows(pa.table({"a": [0]}), [1])
     assert sum_rows(pa.table({"a": pa.array([None], pa.string())}), [1]) != sum_rows(pa.table({"a": [""]}), [1])
     assert sum_rows(pa.table({"a": pa.array([None], pa.list_(pa.int64()))}), [1]) != sum_rows(pa.table({"a": [[]]}), [1])
@@ -120,7 +120,7 @@ def test_nothing_sums_up_to_nothing() -> None:
     assert sum_rows(pa.table({}), []) == 0
 
 
-def test_a_task_tells_rows_and_sum_in_one_row() -> None:
+def test_a_task_returns_rows_and_sum_in_one_row() -> None:
     (answer,) = RowSummer(IDS)(table_of(ROWS).to_batches())
 
     assert answer.to_pylist() == [{"rows": 4, "hash": str(WHOLE)}]

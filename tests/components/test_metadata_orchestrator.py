@@ -89,13 +89,13 @@ def test_a_process_without_components_waits_for_another_that_commits(
     assert found == [79]
 
 
-def test_a_process_without_components_is_told_that_nobody_publishes(registry: Registry, table: LakeTable) -> None:
+def test_a_process_without_components_learns_that_no_process_publishes(registry: Registry, table: LakeTable) -> None:
     with pytest.raises(CommitTimeoutError, match="no process publishes"):
         wait_for_group(registry, table.table_id, 1, timeout_s=0.01)
 
 
 def test_files_that_wait_while_a_commit_is_under_way_share_one_group(registry: Registry, table: LakeTable) -> None:
-    """Group 1 waits for its commit; what comes meanwhile is sealed together when that commit has ended, by whoever looks first."""
+    """Group 1 waits for its commit; files that arrive meanwhile are sealed together when that commit has ended, by the first process that checks."""
     commits = Commits(registry, timeout_s=0)
     later = [publish(registry, table, fake_file(number)).file_ids for number in (2, 3, 4)]
 

@@ -149,7 +149,7 @@ def test_time_fires_once_per_interval_and_only_with_pending_files(timed_registry
 
 
 @pytest.mark.parametrize("trigger", ["manual", "query"])
-def test_manual_and_query_tables_are_left_until_somebody_asks(registry: Registry, trigger: str) -> None:
+def test_manual_and_query_tables_are_sealed_only_on_request(registry: Registry, trigger: str) -> None:
     table = make_table(registry)
     configure(registry, snapshot={"trigger": trigger})
     snapshotter, lane = start(registry, table)
@@ -201,7 +201,7 @@ def test_a_file_retired_while_pending_no_longer_counts(registry: Registry) -> No
     assert groups(registry, table) == before
 
 
-def test_files_that_somebody_else_sealed_are_counted_out(registry: Registry) -> None:
+def test_files_that_another_process_sealed_are_subtracted(registry: Registry) -> None:
     table = make_table(registry)
     configure(registry, snapshot={"trigger": "files", "files": 2})
     _, lane = start(registry, table)

@@ -67,7 +67,7 @@ def test_a_drop_is_written_down_with_who_asked(published: Lake) -> None:
     assert (run.run_id, run.actor, run.state, run.result["files"]) == (done.run_id, "ann", "done", 3)
 
 
-def test_the_name_of_a_dropped_table_starts_anew(published: Lake) -> None:
+def test_the_name_of_a_dropped_table_can_be_used_again(published: Lake) -> None:
     published.tables.drop(NAME, dry_run=False)
     make_table(published.registry)
     write_partition(published, 7)

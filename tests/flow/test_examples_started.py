@@ -77,7 +77,7 @@ def started(command: Sequence[str], log: Path, *, cwd: Path, environment: dict[s
 
 
 def stop(process: subprocess.Popen[bytes], number: int, *, within_s: float) -> int:
-    """Exit code; the example gives it so much time to end."""
+    """Exit code; the example gives it this time to end."""
     process.send_signal(number)
     return process.wait(within_s)
 
@@ -109,7 +109,7 @@ def test_the_unit_gives_the_service_time_to_stop() -> None:
     assert service["ExecStart"].split()[1:] == ["serve", "--listen", f"127.0.0.1:{PORT}"]
 
 
-def test_the_unit_does_not_serve_a_lake_that_nobody_made(tmp_path: Path) -> None:
+def test_the_unit_does_not_serve_a_lake_that_does_not_exist(tmp_path: Path) -> None:
     """Started too early, or with a slip in a setting, it says so and creates nothing."""
     (tmp_path / "lakebed.toml").write_text(f'registry_url = "sqlite:///{tmp_path}/lake.db"\nwarehouse = "{tmp_path}/warehouse"\n')
     log = tmp_path / "log"

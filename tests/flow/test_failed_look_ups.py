@@ -103,7 +103,7 @@ def test_a_lock_in_the_way_of_the_look_up_leaves_the_outcome_unknown(registry: R
 
 @pytest.mark.parametrize("kind", ["postgresql"])
 def test_a_server_that_became_a_standby_leaves_the_outcome_unknown(registry: Registry, url: str) -> None:
-    """It refuses to write, and so the look-up: that is no word about the transaction in doubt."""
+    """It refuses to write, and so the look-up: that proves nothing about the transaction in doubt."""
     table, op = make_table(registry), operation()
 
     def write_no_more() -> None:

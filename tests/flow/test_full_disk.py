@@ -178,7 +178,7 @@ def test_a_write_interrupted_at_any_statement_before_its_commit_leaves_everythin
 
 
 def write_torn(lake: Lake, kept: int) -> None:
-    """Two files, of the second only so many per cent."""
+    """Two files, of the second only the given per cent."""
     with lake.writing(str(ORDERS)) as writing:
         for _ in range(2):
             pq.write_table(arrow_rows(7), writing_path(writing.new_path()))

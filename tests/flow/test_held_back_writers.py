@@ -1,4 +1,4 @@
-"""Every writer without Spark waits behind a long queue, whoever publishes; administration and compaction go on."""
+"""Every writer without Spark waits behind a long queue, independent of the publisher; administration and compaction continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every open write keeps its lease, whoever writes: while it runs nobody deletes its files, and a writer that lost it learns why."""
+"""Every open write keeps its lease: while it runs its files are not deleted, and a writer that lost the lease learns why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orphans: found, spared when anybody needs them, queued and deleted like retired files."""
+"""Orphans: found, spared if they are needed, queued and deleted like retired files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OLD = timedelta(days=3)
 
 
 def age(lake: Lake, *paths: Path) -> None:
-    """As if nobody had touched them for years; without names, everything in the warehouse."""
+    """As if they were years old; without names, everything in the warehouse."""
     for path in paths or [p for p in Path(lake.storage.paths.root).rglob("*") if p.is_file()]:
         os.utime(path, (1, 1))
 
@@ -76,7 +76,7 @@ def test_old_litter_is_found_queued_and_deleted_and_young_litter_is_not(lake: La
     assert lake.check().clean
 
 
-def test_files_of_an_open_operation_are_no_orphans(lake: Lake) -> None:
+def test_files_of_an_open_operation_are_not_orphans(lake: Lake) -> None:
     make_table(lake.registry)
     with lake.writing(str(ORDERS)) as writing:
         path = writing_path(writing.new_path())
@@ -88,7 +88,7 @@ def test_files_of_an_open_operation_are_no_orphans(lake: Lake) -> None:
     assert lake.files.sweep_orphans(older_than=OLD).orphans == []
 
 
-def test_files_on_their_way_out_are_no_orphans(lake: Lake) -> None:
+def test_files_queued_for_deletion_are_not_orphans(lake: Lake) -> None:
     make_table(lake.registry)
     write_partition(lake, 1)
     (partition,) = lake.list_partitions(str(ORDERS))

@@ -32,7 +32,7 @@ _LEFT = """SELECT (SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AN
 
 @pytest.fixture
 def url(databases: Databases) -> Iterator[str]:
-    """PostgreSQL alone: nobody pools SQLite."""
+    """Only PostgreSQL: SQLite has no pooler."""
     made = databases.new("postgresql")
     yield made
     databases.drop(made)

@@ -81,7 +81,7 @@ def test_a_write_whose_connections_are_cut_before_it_is_published_leaves_no_file
 
 @pytest.mark.parametrize("kind", ["postgresql"])
 def test_a_write_whose_commit_may_have_arrived_keeps_its_files(databases: Databases, url: str, tmp_path: Path) -> None:
-    """From the second append on one statement is the whole transaction: nobody knows whether it was sent whole."""
+    """From the second append on one statement is the whole transaction: whether it was sent whole is unknown."""
     with breaking_line(databases.directory, url) as line, connect(line.url, warehouse=str(tmp_path / "warehouse")) as lake:
         make_table(lake.registry)
         write_partition(lake, 1)

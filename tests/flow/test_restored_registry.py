@@ -23,7 +23,7 @@ OLD = timedelta(hours=2)
 
 
 def back_up(databases: Databases, url: str) -> str:
-    """A copy of the registry and of its catalog, as a backup is; nobody may have it open."""
+    """A copy of the registry and of its catalog, like a backup; no process may have it open."""
     if url.startswith("sqlite"):
         source = Path(url.removeprefix("sqlite:///"))
         target = source.with_name(f"backup_{secrets.token_hex(4)}.db")
@@ -64,7 +64,7 @@ def lose_a_day(databases: Databases, url: str, warehouse: str) -> Lake:
     return connect(backup, warehouse=warehouse)
 
 
-def test_a_registry_restored_from_an_older_backup_sweeps_nothing_until_somebody_decides(
+def test_a_registry_restored_from_an_older_backup_sweeps_nothing_until_a_person_decides(
     databases: Databases, url: str, tmp_path: Path
 ) -> None:
     with lose_a_day(databases, url, str(tmp_path / "warehouse")) as lake:

@@ -30,7 +30,7 @@ OWN = frozenset({"operations"})  # an operation that was taken back stays known 
 
 @dataclass(slots=True)
 class Fault:
-    """What happens at a step: the registry goes away once, or from then on, or somebody interrupts the process."""
+    """What happens at a step: the registry goes away once, or from then on, or the process is interrupted."""
 
     kind: str
     steps: Steps = field(default_factory=Steps)

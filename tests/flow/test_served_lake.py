@@ -75,7 +75,7 @@ def test_a_second_signal_does_not_wait(lake: Lake, url: str, tmp_path: Path) -> 
         (("--log-format", "xml"), {}, "log_format"),
     ],
 )
-def test_a_bad_setting_is_told_before_anything_starts(
+def test_a_bad_setting_is_reported_before_anything_starts(
     lake: Lake, url: str, tmp_path: Path, arguments: tuple[str, ...], variables: dict[str, str], reported: str
 ) -> None:
     log = tmp_path / "log"
@@ -137,7 +137,7 @@ class Writer(threading.Thread):
             self.done.wait(0.02)
 
     def _retire_oldest(self, lake: Lake) -> None:
-        """The oldest partition, whatever the compactor has made of it meanwhile; what it held is told by its files."""
+        """The oldest partition, even if the compactor has merged it meanwhile; its files show what it held."""
         oldest = lake.list_partitions(str(self.table), limit=1)[0]
         held = [row.file_path for row in lake.files.list(str(self.table)) if row.partition_id == oldest.partition_id]
         gone = {i for path in held for i in pq.read_table(path, columns=["id"])["id"].to_pylist()}
@@ -173,7 +173,7 @@ def load_and_kill(url: str, warehouse: Path, *, seconds: float, seed: int) -> tu
 
 
 def converge(lake: Lake) -> None:
-    """One service that is left alone: it needs nobody's help."""
+    """One service without intervention: it needs no help."""
     with lake.service():
         assert lake.drain(120)
 

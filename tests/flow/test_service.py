@@ -61,7 +61,7 @@ def test_what_is_registered_becomes_a_snapshot_by_itself(lake: Lake) -> None:
     assert lake.check().clean
 
 
-def test_a_manual_snapshot_returns_the_committed_id_and_a_second_is_no_commit(lake: Lake) -> None:
+def test_a_manual_snapshot_returns_the_committed_id_and_a_second_commits_nothing(lake: Lake) -> None:
     lake.tables.configure(ORDERS_NAME, snapshot={"trigger": "manual"})
     write_partition(lake, 1)
     assert lake.drain(60)
@@ -111,7 +111,7 @@ def test_rolling_back_is_a_new_commit_with_the_old_rows(lake: Lake) -> None:
     assert lake.check(deep=True).clean
 
 
-def test_rolling_back_refuses_what_is_no_kept_snapshot(lake: Lake) -> None:
+def test_rolling_back_refuses_an_id_that_is_not_a_kept_snapshot(lake: Lake) -> None:
     write_partition(lake, 1)
     lake.snapshot(ORDERS_NAME)
     with pytest.raises(InvalidValueError, match="journal number"):

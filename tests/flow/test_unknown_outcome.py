@@ -65,15 +65,15 @@ def publish(far: Registry, table: LakeTable, number: int, op: Operation) -> Publ
 
 
 def wait_for_a_waiter(url: str) -> None:
-    """Until somebody waits for a lock, as the one who looks up an outcome must."""
+    """Until a session waits for a lock, as the look-up of an outcome must."""
     with psycopg.connect(url, autocommit=True) as connection:
         deadline = time.monotonic() + 20
         while connection.execute(_WAITING).fetchone() == (0,):
-            assert time.monotonic() < deadline, "nobody waits for the transaction in doubt"
+            assert time.monotonic() < deadline, "no session waits for the transaction in doubt"
 
 
 @pytest.mark.parametrize("warm", [0, 1, 5])
-def test_a_commit_whose_answer_is_lost_is_a_success_told_once(
+def test_a_commit_whose_answer_is_lost_is_a_success_reported_once(
     far: Registry, line: BreakingLine, registry: Registry, table: LakeTable, warm: int
 ) -> None:
     """Also when the driver has prepared the commit, and only names it."""
@@ -166,7 +166,7 @@ def write_until_it_breaks(lake: Lake, line: BreakingLine) -> None:
 def test_an_outcome_that_cannot_be_looked_up_is_called_unknown_and_nothing_is_cleaned(
     line: BreakingLine, registry: Registry, tmp_path: Path
 ) -> None:
-    """The files may be live: whoever deleted them now would lose rows."""
+    """The files may be live: deleting them now would lose rows."""
     make_table(registry)
     with connect(line.url, warehouse=str(tmp_path / "warehouse")) as far:
         with pytest.raises(OutcomeUnknownError) as caught:

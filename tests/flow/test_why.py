@@ -49,7 +49,7 @@ def story(history: FileHistory) -> list[str]:
     return [event.what for event in history.events]
 
 
-def test_the_whole_life_of_a_file_is_told_in_order(timed_lake: Lake, clock: FixedClock) -> None:
+def test_the_whole_life_of_a_file_is_listed_in_order(timed_lake: Lake, clock: FixedClock) -> None:
     lake, path = timed_lake, filled(timed_lake)
     clock.advance(seconds=1)
     commit(lake)
@@ -67,7 +67,7 @@ def test_the_whole_life_of_a_file_is_told_in_order(timed_lake: Lake, clock: Fixe
     assert {event.source for event in found.events} == {"operations", "journal", "table_snapshots", "temporary_files", "runs", "storage"}
 
 
-def test_every_spelling_of_the_path_tells_the_same(lake: Lake) -> None:
+def test_every_spelling_of_the_path_gives_the_same_answer(lake: Lake) -> None:
     path = filled(lake)
 
     reported = [lake.files.why(spelled) for spelled in (path, f"file://{path}", path.replace("/shop/", "//shop/./"))]
@@ -114,7 +114,7 @@ def test_a_file_that_was_deleted_is_remembered_by_the_journal(timed_lake: Lake, 
     assert {"intent", "registered", "retired", "deleted"} <= set(story(found))
 
 
-def test_rows_tell_what_a_purged_journal_cannot(lake: Lake) -> None:
+def test_rows_hold_what_a_purged_journal_does_not(lake: Lake) -> None:
     path = filled(lake)
     retire(lake)
     forget_journal(lake.registry, lake.registry.require_table_id(ORDERS))
@@ -122,7 +122,7 @@ def test_rows_tell_what_a_purged_journal_cannot(lake: Lake) -> None:
     assert {"intent", "registered", "retired", "queued"} <= set(story(lake.files.why(path)))
 
 
-def test_files_of_nobody_and_of_an_open_writer_are_told_apart(lake: Lake) -> None:
+def test_orphans_and_files_of_an_open_writer_are_distinguished(lake: Lake) -> None:
     make_table(lake.registry)
     with lake.writing(str(ORDERS)) as writing:
         path = writing_path(writing.new_path())

@@ -90,9 +90,7 @@ def test_a_registry_with_a_clock_of_its_own_compares_nothing(url: str, lake: Lak
         assert write_partition(timed, 1).insert_range.begin == clock.micros
 
 
-def test_a_long_insert_into_a_table_whose_slots_lie_in_the_future_is_refused_at_its_intent(
-    timed_registry: Registry, clock: FixedClock
-) -> None:
+def test_a_long_insert_into_a_table_with_slots_in_the_future_is_refused_at_its_intent(timed_registry: Registry, clock: FixedClock) -> None:
     table = make_table(timed_registry)
     publish(timed_registry, table, fake_file(1))
     clock.advance(seconds=-3600)

@@ -52,7 +52,7 @@ def test_a_table_is_created_from_ddl_text_or_a_struct_type_without_starting_spar
 
 
 @pytest.mark.parametrize("given", [7, ["id"], {"id": "long"}, T.LongType(), pa.int64()])
-def test_what_is_no_schema_is_named(lake: Lake, given: object) -> None:
+def test_an_invalid_schema_is_named(lake: Lake, given: object) -> None:
     with pytest.raises(InvalidValueError, match="is not a schema: give DDL text"):
         lake.create_table(NAME, given)
     assert lake.tables.list() == []
@@ -205,7 +205,7 @@ def test_every_time_may_be_text_a_date_or_a_datetime(lake: Lake, given: Time) ->
 
 
 @pytest.mark.parametrize("given", ["yesterday", "2026-13-01", 7, datetime(2026, 1, 1)])  # noqa: DTZ001 - that is what is tested
-def test_what_is_no_time_is_refused_with_how_to_write_one(lake: Lake, given: Any) -> None:
+def test_an_invalid_time_is_refused_with_an_example(lake: Lake, given: Any) -> None:
     make_table(lake.registry)
     with pytest.raises(LakebedError, match="2026-03-01"):
         lake.list_partitions(NAME, insert_begin=given, insert_end="2100-01-01")

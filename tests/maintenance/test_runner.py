@@ -144,7 +144,7 @@ def test_only_the_newest_runs_that_ended_well_are_kept(timed_lake: Lake, clock: 
     assert (states.count("done"), states.count("failed")) == (100, 3)
 
 
-def test_what_dead_writers_left_is_undone_as_soon_as_somebody_leads(timed_lake: Lake, clock: FixedClock) -> None:
+def test_operations_of_dead_writers_are_undone_as_soon_as_a_process_leads(timed_lake: Lake, clock: FixedClock) -> None:
     make_table(timed_lake.registry)
     open_operation(timed_lake.registry, ORDERS, operation())  # and its process is gone
     clock.advance(seconds=24 * 3600)
@@ -190,7 +190,7 @@ def test_what_is_stale_is_built_and_no_session_is_asked_for_where_no_row_is_read
     assert timed_lake.check().clean
 
 
-def test_requested_work_is_carried_out_once_and_its_failure_is_told(timed_lake: Lake) -> None:
+def test_requested_work_is_carried_out_once_and_its_failure_is_reported(timed_lake: Lake) -> None:
     make_table(timed_lake.registry)
     make_view_over_orders(timed_lake)
     add_empty_hours(timed_lake, 0, 1)
@@ -287,7 +287,7 @@ def _queued(lake: Lake) -> int:
     return int(lake.registry.query("SELECT count(*) FROM temporary_files")[0][0])
 
 
-def test_a_runner_that_is_told_to_stop_leaves_no_thread(lake: Lake) -> None:
+def test_a_stopped_runner_leaves_no_thread(lake: Lake) -> None:
     before = set(threading.enumerate())
     runner = runner_of(lake, lead(lake), crons={Task.CHECK: "* * * * * *"}, look_s=0.01)
     runner.start()

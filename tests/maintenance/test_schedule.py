@@ -1,4 +1,4 @@
-"""When tasks are due: told by cron expressions, the clock and what the registry remembers, and by nothing else."""
+"""When tasks are due: by cron expressions, the clock and the state in the registry only."""
 
 from __future__ import annotations
 
@@ -112,9 +112,7 @@ CRONS = st.sampled_from(
 
 
 @given(cron=CRONS, jitter=st.floats(0, 0.999), steps=st.lists(st.integers(1, 4 * 86_400), min_size=1, max_size=40))
-def test_however_seldom_somebody_looks_no_window_runs_twice_and_the_newest_is_never_lost(
-    cron: str, jitter: float, steps: list[int]
-) -> None:
+def test_at_any_pace_of_checks_no_window_runs_twice_and_the_newest_is_never_lost(cron: str, jitter: float, steps: list[int]) -> None:
     schedule = {Task.CLEAN: Timetable(task=Task.CLEAN, cron=cron, jitter=jitter)}
     now, ran = at(0), []
     last = {"clean": kept(first_windows(now, {}, schedule)["clean"])}

@@ -78,7 +78,7 @@ def test_an_unexpected_error_is_counted_and_the_thread_goes_on() -> None:
         assert (thread.restarts, thread.problem) == (4, "")
 
 
-def test_a_thread_that_fails_again_and_again_says_so_and_an_answer_of_the_registry_is_no_defect() -> None:
+def test_a_thread_that_fails_repeatedly_reports_it_and_an_answer_of_the_registry_is_not_a_defect() -> None:
     failing = [KeyError("x")]
 
     def body() -> None:

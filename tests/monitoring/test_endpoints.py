@@ -113,7 +113,7 @@ def test_every_name_is_answered_where_that_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "9464", ":9464", "localhost", "localhost:", "localhost:x", "localhost:65536", "localhost:-1", "::1"])
-def test_what_is_no_address_is_refused_with_its_text(text: str) -> None:
+def test_an_invalid_address_is_refused_with_its_text(text: str) -> None:
     if text == "::1":  # the last part could be a port: what it means is for the socket to say
         assert parse_address(text) == Address(host=":", port=1)
         return

@@ -72,7 +72,7 @@ def test_a_write_shows_in_events_commits_and_the_tables_own_figures(lake: Lake, 
     assert lake.check().clean
 
 
-def test_a_lake_that_nobody_publishes_shows_its_lag(lake: Lake) -> None:
+def test_a_lake_without_a_publisher_shows_its_lag(lake: Lake) -> None:
     make_table(lake.registry)
     write_partition(lake, 1)
     time.sleep(0.01)  # the clock of the files is the database's: it has to move
@@ -103,7 +103,7 @@ def test_reading_metrics_waits_for_no_writer(lake: Lake, service: Service) -> No
     assert found["lakebed_registry_up", ()] == 1  # whoever waited for this thread's own write would time out
 
 
-def test_a_registry_that_does_not_answer_is_said_and_the_rest_is_still_told(url: str, tmp_path: Path) -> None:
+def test_a_registry_that_does_not_answer_is_reported_beside_the_other_metrics(url: str, tmp_path: Path) -> None:
     def refuse(_: str) -> None:
         message = "gone"
         raise RegistryUnavailableError(message)

@@ -75,7 +75,7 @@ def left_out(lake: Lake) -> str:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", CHANGES)
-def test_whoever_is_no_administrator_changes_nothing(name: str, guarded: Lake) -> None:
+def test_an_actor_that_is_not_an_administrator_changes_nothing(name: str, guarded: Lake) -> None:
     before = logical_dump(guarded.registry)
 
     with pytest.raises(NotAllowedError, match="administrators"):

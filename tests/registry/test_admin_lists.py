@@ -229,7 +229,7 @@ def test_partitions_of_a_dropped_table_are_those_of_an_unknown_view_set(registry
     assert admin.list_incompatible_partitions(registry, str(ORDERS)) == []
 
 
-def test_a_partition_of_a_format_nobody_knows_is_incompatible(registry: Registry) -> None:
+def test_a_partition_of_an_unknown_format_is_incompatible(registry: Registry) -> None:
     file = fake_file(1)
     done = publish(registry, make_table(registry), file)
     within(registry, lambda tx: tx.run("UPDATE partitions SET partition_format_version = 9 WHERE id = :id", {"id": done.partition_id}))

@@ -97,7 +97,7 @@ def test_a_key_that_matches_nothing_is_refused_and_leaves_no_run(registry: Regis
 # -- by range -------------------------------------------------------------------------------------
 
 
-def test_a_bulk_call_only_previews_unless_told_otherwise(registry: Registry) -> None:
+def test_a_bulk_call_is_a_dry_run_by_default(registry: Registry) -> None:
     fill(registry, 3)
     before = logical_dump(registry)
 

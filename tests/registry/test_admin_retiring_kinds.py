@@ -129,7 +129,7 @@ def test_retiring_by_file_warns_and_takes_the_whole_partition_once(lake: Lake) -
     assert lake.check().clean
 
 
-def test_a_file_nobody_knows_and_no_path_at_all_are_refused(lake: Lake) -> None:
+def test_an_unknown_file_and_an_empty_path_are_refused(lake: Lake) -> None:
     for path, error in (
         (f"{lake.storage.paths.root}/x.parquet", PartitionNotFoundError),
         (" ", InvalidValueError),

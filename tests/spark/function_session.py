@@ -17,7 +17,7 @@ from lakebed.pipeline.sql.functions.register import add_functions, register_func
 
 
 def open_session(remote: str) -> SparkSession:
-    """In a zone that is not UTC: what a function is told and answers must not depend on it."""
+    """In a zone that is not UTC: arguments and answers of a function must not depend on it."""
     spark = SparkSession.builder.remote(remote).getOrCreate()
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     return spark

@@ -49,7 +49,7 @@ def rows_of(source: Lake | DataFrame, name: str = ORDERS) -> list[tuple[Any, ...
 
 
 def files_in(lake: Lake) -> list[str]:
-    """Everything that lies in the warehouse, hidden files and directories without files too, apart from its marker."""
+    """Everything in the warehouse, including hidden files and directories without files, except its marker."""
     root = Path(lake.storage.paths.root)
     return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and path.name != ".lakebed-warehouse")
 

@@ -1,4 +1,4 @@
-"""Lets Spark with Iceberg's own library write beside Lakebed, in a process of its own: its jars are told to Java when it starts.
+"""Lets Spark with Iceberg's own library write beside Lakebed, in a separate process: Java gets its jars when it starts.
 
 python ref_writer.py JSON-LIST-OF-LAKES    prints one JSON line per comparison
 """

@@ -1,4 +1,4 @@
-"""Reads a lake with Iceberg's reference implementation, in a process of its own: its jars are told to Java when it starts.
+"""Reads a lake with Iceberg's reference implementation, in a separate process: Java gets its jars when it starts.
 
 python reference_reader.py JSON-LIST-OF-LAKES    prints one JSON line per comparison
 """

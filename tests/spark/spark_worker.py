@@ -209,7 +209,7 @@ def stop_session(url: str, warehouse: str) -> None:
 
 
 def insert_much(url: str, warehouse: str, rows: int, files: int) -> None:
-    """With a JVM of 1 GB; what Python held at most is told with the answer."""
+    """With a JVM of 1 GB; the answer includes the peak memory of Python."""
     with opened(url, warehouse) as lake:
         make_orders(lake)
         done = insert(lake._context, ORDERS, orders(lake.spark, 0, rows).repartition(files))

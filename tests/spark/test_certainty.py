@@ -1,4 +1,4 @@
-"""Proofs that every row of a file matches: never claimed wrongly, and claimed where statistics or paths tell."""
+"""Proofs that every row of a file matches: never claimed wrongly, and claimed where statistics or paths prove it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark as the second engine of compaction: what is too much for one process, is no Parquet, or must be combined."""
+"""Spark as the second engine of compaction: for files that are too large for one process, not Parquet, or must be combined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark is the judge: a row that Spark selects lies inside every condition that was found in the text."""
+"""Compared with Spark: a row that Spark selects satisfies every condition that was found in the text."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def judge(spark: SparkSession, kind: str, found: list[str]) -> list[list[Any]]:
 
 
 @pytest.mark.parametrize(("zone", "ansi"), [("UTC", "true"), ("UTC", "false"), ("Europe/Berlin", "true"), ("+05:30", "false")])
-def test_no_row_that_spark_selects_lies_outside_of_a_condition(spark: SparkSession, zone: str, ansi: str) -> None:
+def test_no_row_that_spark_selects_is_outside_of_a_condition(spark: SparkSession, zone: str, ansi: str) -> None:
     kinds = [k for k in VALUES if k in {"date", "timestamp", "timestamptz"}] if zone != "UTC" else list(VALUES)
     settings = {"spark.sql.session.timeZone": zone, "spark.sql.ansi.enabled": ansi, **INTERPRETED}
     before = {name: spark.conf.get(name) or "" for name in settings}

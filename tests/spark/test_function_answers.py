@@ -83,7 +83,7 @@ def test_lists_take_their_filters_by_name(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_retiring_a_key_twice_tells_that_it_was_done(lake: Lake, number: int) -> None:
+def test_retiring_a_key_twice_reports_that_it_was_done(lake: Lake, number: int) -> None:
     three_hours(lake)
 
     first, again = ask(lake, "retire_partition_by_metadata", **key(number)), ask(lake, "retire_partition_by_metadata", **key(number))
@@ -116,7 +116,7 @@ def test_several_schemas_on_one_slice_need_the_hash(lake: Lake) -> None:
     assert [o["num_rows"] for o in ask(lake, "retire_partition_by_metadata", **daily, schema_hash=later)] == [0]
 
 
-def test_bulk_functions_preview_unless_told_otherwise(lake: Lake) -> None:
+def test_bulk_functions_are_dry_runs_by_default(lake: Lake) -> None:
     three_hours(lake)
     wanted = {"view_set_name": str(ORDERS), "insert_begin": hour(0), "insert_end": hour(2)}
 
@@ -202,7 +202,7 @@ def test_a_request_is_one_run_however_often_it_is_asked(lake: Lake) -> None:
         " 2025-12-31 19:00:00-05:00 ",
     ],
 )
-def test_a_moment_can_be_told_in_several_ways(lake: Lake, moment: Any) -> None:
+def test_a_time_can_be_given_in_several_ways(lake: Lake, moment: Any) -> None:
     three_hours(lake)
 
     (told,) = ask(lake, "retire_partition_by_metadata", **key(0, begin_insert_time=moment))

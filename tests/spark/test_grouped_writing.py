@@ -64,7 +64,7 @@ def test_json_files_rotate_and_become_parquet_as_others_do(spark_lake: Lake, spa
     assert spark_lake.check().clean
 
 
-def test_a_group_that_is_old_enough_is_rotated_though_nobody_writes(spark_lake: Lake, spark: SparkSession) -> None:
+def test_a_group_that_is_old_enough_is_rotated_without_a_write(spark_lake: Lake, spark: SparkSession) -> None:
     make_orders(spark_lake)
     rotated = threading.Event()
 
@@ -126,7 +126,7 @@ def lost(_: str) -> None:
     raise RegistryUnavailableError(message)
 
 
-def test_a_rotation_that_fails_behind_the_writers_back_is_told_to_the_next_caller(spark_lake: Lake, spark: SparkSession, url: str) -> None:
+def test_a_rotation_that_fails_in_the_background_is_reported_to_the_next_caller(spark_lake: Lake, spark: SparkSession, url: str) -> None:
     make_orders(spark_lake)
     steps = Failing(act=lost)
     with stepped(spark_lake, url, steps) as context:

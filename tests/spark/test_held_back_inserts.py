@@ -1,4 +1,4 @@
-"""Every writer of Spark's waits behind a long queue, whoever publishes, and goes on when the queue is shorter."""
+"""Every Spark writer waits behind a long queue, independent of the publisher, and continues when the queue is shorter."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def test_a_failed_insert_leaves_the_schema_as_it_was(spark_lake: Lake, spark: Sp
     assert spark_lake.check().clean
 
 
-def test_evolving_what_somebody_else_evolved_meanwhile_conflicts(spark_lake: Lake, spark: SparkSession, url: str) -> None:
+def test_evolving_a_table_that_another_writer_evolved_meanwhile_conflicts(spark_lake: Lake, spark: SparkSession, url: str) -> None:
     make_orders(spark_lake)
 
     def evolve() -> None:
@@ -262,7 +262,7 @@ def test_bad_arguments_are_refused_and_change_nothing(spark_lake: Lake, spark: S
     assert logical_dump(spark_lake.registry) == before
 
 
-def test_an_unknown_table_and_what_is_no_dataframe_are_refused(spark_lake: Lake, spark: SparkSession) -> None:
+def test_an_unknown_table_and_rows_that_are_not_a_dataframe_are_refused(spark_lake: Lake, spark: SparkSession) -> None:
     with pytest.raises(TableNotFoundError, match=r"there is no table 'shop.nowhere'"):
         insert(spark_lake._context, "shop.nowhere", orders(spark, 0, 1))
     make_orders(spark_lake)
@@ -295,7 +295,7 @@ def test_rows_that_break_a_rule_of_the_table_are_refused_by_name(spark_lake: Lak
         ("spark.sql.parquet.datetimeRebaseModeInWrite", "LEGACY", "CORRECTED"),
     ],
 )
-def test_a_session_that_would_write_times_nobody_reads_is_refused(
+def test_a_session_that_would_write_times_in_the_old_calendar_is_refused(
     spark_lake: Lake, spark: SparkSession, key: str, bad: str, good: str
 ) -> None:
     make_orders(spark_lake)
@@ -311,7 +311,7 @@ def test_a_session_that_would_write_times_nobody_reads_is_refused(
 
 
 def test_rows_may_hold_the_very_word_that_marks_the_old_calendar(spark_lake: Lake, spark: SparkSession) -> None:
-    """Statistics lie in the footer beside Spark's marks: a value there says nothing about how times are counted."""
+    """Statistics are in the footer beside Spark's markers: a value there says nothing about the calendar."""
     rows = spark.createDataFrame([("org.apache.spark.legacyDateTime",)], "word string")
     spark_lake.create_table("shop.words", like=rows)
 

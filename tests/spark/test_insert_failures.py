@@ -104,7 +104,7 @@ def test_a_directory_that_cannot_be_written_changes_nothing(filled: Lake, spark:
     assert count(filled.registry, "table_files") == len(before[1])
 
 
-def test_a_warehouse_that_vanished_is_told_and_nothing_changes(filled: Lake, spark: SparkSession) -> None:
+def test_a_warehouse_that_vanished_is_reported_and_nothing_changes(filled: Lake, spark: SparkSession) -> None:
     root = Path(filled.storage.paths.root)
     before = state(filled)
     hidden = root.with_name("elsewhere")

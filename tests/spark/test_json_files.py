@@ -102,7 +102,7 @@ def paths_of(lake: Lake, name: str, file_type: str) -> set[str]:
     return {f.partition_path for f in lake.files.list(name) if f.file_type == file_type}
 
 
-def test_json_of_a_partitioned_table_lies_in_its_partitions_and_becomes_parquet_there(spark_lake: Lake, spark: SparkSession) -> None:
+def test_json_of_a_partitioned_table_is_in_its_partitions_and_becomes_parquet_there(spark_lake: Lake, spark: SparkSession) -> None:
     """Every kind of key: of an instant, hashed, of text that may be NULL or empty, of decimals, which are keyed in Python."""
     df = orders(spark, 0, 30).selectExpr(
         "*", "CASE id WHEN 1 THEN NULL WHEN 2 THEN '' ELSE 'a/b' END AS s", "CAST(id AS DECIMAL(9,2)) AS d"

@@ -31,7 +31,7 @@ OUTSIDE = frozenset({"operations", "leases", "lease_numbers"})  # of a reader th
 
 
 def new_flag(directory: Path) -> Path:
-    """A pipe: whoever reads it waits until the worker has come so far."""
+    """A pipe: its reader waits until the worker has reached this point."""
     flag = directory / "flag"
     os.mkfifo(flag)
     return flag
@@ -150,7 +150,7 @@ def test_a_lost_executor_is_made_good_and_too_many_change_nothing(url: str, tmp_
         assert told(worker) == {"rows": 10_000, "clean": True, "told": "spark_unavailable", "same_files": True}
 
 
-def test_a_stopped_session_is_told_and_nothing_changes(url: str, tmp_path: Path, kind: str) -> None:
+def test_a_stopped_session_is_reported_and_nothing_changes(url: str, tmp_path: Path, kind: str) -> None:
     if kind != "sqlite":
         pytest.skip("one JVM is enough: the database is not asked")
     with working("stop_session", url, str(tmp_path / "warehouse")) as worker:

@@ -198,7 +198,7 @@ def test_a_merge_that_would_lose_rows_is_stopped_before_the_swap(shop: Lake, clo
     assert shop.check().clean
 
 
-def test_progress_is_told_after_every_run(shop: Lake, clock: FixedClock) -> None:
+def test_progress_is_reported_after_every_run(shop: Lake, clock: FixedClock) -> None:
     make_orders(shop)
     fill(shop, clock, 1, 2, 25, 26)
     told: list[tuple[int, int]] = []

@@ -101,7 +101,7 @@ def test_partition_values_too_long_for_a_directory_are_refused_with_the_way_out(
         KeyPlan(transforms=resolve_transforms(from_spark(df.schema), ("s",))).add_to(df).collect()
 
 
-def test_a_directory_of_another_writer_is_no_key() -> None:
+def test_a_directory_of_another_writer_is_not_a_key() -> None:
     from pyspark.sql import types as T  # noqa: N812, PLC0415 - the one place
 
     plan = KeyPlan(transforms=resolve_transforms(from_spark(T.StructType([T.StructField("s", T.StringType())])), ("s",)))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Monotonic:
-    """Seconds that pass when told."""
+    """Seconds that pass on request."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -110,7 +110,7 @@ def test_closing_leaves_neither_row_nor_thread(registry: Registry, table: LakeTa
     lease.close()
 
 
-def test_a_lease_that_nobody_has_any_more_ends_its_thread(registry: Registry, table: LakeTable) -> None:
+def test_a_lease_without_references_ends_its_thread(registry: Registry, table: LakeTable) -> None:
     lease = ReaderLease(registry, ttl_s=0.03)
     lease.hold([table.table_id])
     (thread,) = beating()
@@ -170,7 +170,7 @@ def test_a_lease_ends_with_a_warning_when_it_is_too_old(registry: Registry, tabl
     assert beating() == []
 
 
-def test_an_expired_lease_is_told_and_held_anew(timed_registry: Registry, clock: FixedClock, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_expired_lease_is_reported_and_held_again(timed_registry: Registry, clock: FixedClock, caplog: pytest.LogCaptureFixture) -> None:
     table = make_table(timed_registry)
     publish(timed_registry, table, fake_file(1))
     lease = ReaderLease(timed_registry)

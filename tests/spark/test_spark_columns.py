@@ -96,7 +96,7 @@ def test_ids_are_given_to_parents_before_children() -> None:
 
 @settings(max_examples=50)
 @given(schemas())
-def test_what_spark_can_tell_of_a_schema_comes_back(schema: Schema) -> None:
+def test_a_schema_survives_the_way_through_spark(schema: Schema) -> None:
     again = from_spark(to_spark(schema))
 
     assert [(f.name, f.required, _shape(f.type)) for f in walk(again.fields)] == [

@@ -1,4 +1,4 @@
-"""frame_of: exactly the files that were asked for, whatever else lies around, under the current names."""
+"""frame_of: exactly the given files, no others in their directories, under the current names."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_many_files_of_many_inserts_go_as_few_patterns_that_name_each(events: La
     assert len(ids(frame_of(events._context, EVENTS, live(events)[1:]))) == 16
 
 
-def test_a_file_that_somebody_put_beside_ours_is_not_read(events: Lake) -> None:
+def test_an_unregistered_file_beside_registered_ones_is_not_read(events: Lake) -> None:
     write_rows(events, ORDERS, day_rows(0), day_rows(1))
     stray = Path(live(events)[0]).with_name("part-stray.parquet")
     stray.write_bytes(Path(live(events)[0]).read_bytes())
@@ -89,7 +89,7 @@ def test_a_file_that_somebody_put_beside_ours_is_not_read(events: Lake) -> None:
     stray.unlink()
 
 
-def test_what_spark_leaves_beside_its_files_is_no_reason_to_list_them_one_by_one(events: Lake) -> None:
+def test_markers_that_spark_leaves_do_not_prevent_listing_a_directory(events: Lake) -> None:
     write_rows(events, ORDERS, day_rows(0), day_rows(1))
     directory = Path(live(events)[0]).parent
     marks = [directory / "_SUCCESS", directory / ".part-00000.parquet.crc"]
@@ -149,7 +149,7 @@ def test_a_colon_and_a_pattern_in_one_path_are_refused(tmp_path: Path, spark: Sp
         lake._context.lease.close()
 
 
-def test_a_lost_file_is_told_and_not_passed_over(spark_lake: Lake) -> None:
+def test_a_lost_file_is_reported_and_not_ignored(spark_lake: Lake) -> None:
     make_events(spark_lake, ORDERS)
     for day in range(3):
         write_rows(spark_lake, ORDERS, day_rows(day))

@@ -98,7 +98,7 @@ def test_whatever_call_starts_spark_says_in_one_sentence_what_to_install(tmp_pat
     assert done.stdout.splitlines() == [f"{name} {said}" for name in calls]
 
 
-def test_an_old_java_is_told_by_its_version(tmp_path: Path) -> None:
+def test_an_old_java_is_detected_by_its_version(tmp_path: Path) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\nexit 1\n")

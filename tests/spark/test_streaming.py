@@ -81,8 +81,10 @@ def test_a_new_checkpoint_under_a_used_name_is_refused_and_loses_nothing(spark_l
     assert spark_lake.check().clean
 
 
-def test_the_first_batch_of_a_new_checkpoint_is_no_replay_of_the_first_one(spark_lake: Lake, spark: SparkSession, tmp_path: Path) -> None:
-    """Both have number 0: only the query's id tells them apart."""
+def test_the_first_batch_of_a_new_checkpoint_is_not_a_replay_of_the_first_one(
+    spark_lake: Lake, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Both have number 0: only the query's id distinguishes them."""
     make_orders(spark_lake)
     orders(spark, 0, 10).coalesce(1).write.parquet(str(tmp_path / "source"))
     run_stream(spark, tmp_path, spark_lake.foreach_batch(ORDERS, "app"))

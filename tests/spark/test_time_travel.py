@@ -53,7 +53,7 @@ def test_two_connections_wait_each_in_its_own_way(url: str, tmp_path: Path, spar
         assert waited.files == second.files
 
 
-def test_a_sync_insert_that_nobody_publishes_says_so_and_keeps_its_rows(spark_lake: Lake) -> None:
+def test_a_sync_insert_without_a_publisher_times_out_and_keeps_its_rows(spark_lake: Lake) -> None:
     make_orders(spark_lake)
     done = spark_lake.insert(ORDERS, orders(spark_lake.spark, 0, 5))
     with pytest.raises(CommitTimeoutError, match="do not insert again"):

@@ -1,4 +1,4 @@
-"""What the registry says of a file against what anybody else measures of it, field by field."""
+"""The registry's record of a file against independent measurements, field by field."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def write_json(path: Path, rows: list[Row]) -> None:
 
 
 def measure_column(rows: list[Row], name: str) -> tuple[int, int, Any, Any]:
-    """Doubles have no upper bound: NaN lies above all numbers, and the statistics of a file do not tell of it."""
+    """Doubles have no upper bound: NaN is above all numbers, and the statistics of a file do not include it."""
     values = [row[name] for row in rows if row[name] is not None]
     upper = None if name == "amount" else max(values, default=None)
     return len(rows) - len(values), len(rows), min(values, default=None), upper
@@ -76,7 +76,7 @@ def decode(name: str, bound: bytes | None) -> Any:
     return raw - SIGN if name == "id" else EPOCH + timedelta(microseconds=raw - SIGN)
 
 
-def test_two_hundred_files_of_both_formats_are_told_as_others_measure_them(spark_lake: Lake) -> None:
+def test_two_hundred_files_of_both_formats_are_recorded_as_others_measure_them(spark_lake: Lake) -> None:
     chosen = random.Random(45)
     make_orders(spark_lake)
     place = Path(spark_lake.storage.paths.root) / "incoming"

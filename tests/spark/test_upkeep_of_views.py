@@ -1,4 +1,4 @@
-"""View sets that nobody has to think of: the tasks of the schedule build and merge them, on Spark and both registries."""
+"""Automatic maintenance of view sets: scheduled tasks build and merge them, on Spark and both registries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies in the files: ids at every depth, statistics, the types every engine reads, and nothing beside them."""
+"""The content of files: ids at every depth, statistics, types that every engine reads, and no further files."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_nan_hides_the_greatest_value(spark_lake: Lake, spark: SparkSession) -
     assert count(spark_lake.registry, "file_columns", "upper IS NULL") == 1
 
 
-def test_nothing_but_the_registered_files_lies_in_the_warehouse(spark_lake: Lake, spark: SparkSession) -> None:
+def test_only_registered_files_are_in_the_warehouse(spark_lake: Lake, spark: SparkSession) -> None:
     make_orders(spark_lake)
     make_orders(spark_lake, "shop.parted", partition_by=["day(ts)"])
 
