@@ -89,7 +89,7 @@ class Lake(Writes, Reads, MaintenanceCalls, Administration):
 
     @property
     def columns(self) -> Columns:
-        """Add, rename, drop and widen columns."""
+        """List, add, rename, drop and widen columns."""
         return Columns(self)
 
     @property

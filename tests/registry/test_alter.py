@@ -11,7 +11,7 @@ from pyiceberg.table import StaticTable
 
 from builders import DAILY, ORDERS, SCHEMA, count, fake_file, logical_dump, make_table, make_view, publish, write_partition
 from ice import ROWS, SHOP, IceLake
-from lakebed.admin import add_column, alter_table, drop_column, make_column_optional, rename_column, widen_column
+from lakebed.admin import add_column, alter_table, drop_column, list_columns, make_column_optional, rename_column, widen_column
 from lakebed.core.errors import InvalidValueError, SchemaRefusedError, TableNotFoundError
 from lakebed.core.schema.altering import AddColumn, Change, DropColumn, RenameColumn, WidenColumn
 from lakebed.core.schema.schema import Schema
@@ -55,6 +55,24 @@ def test_each_change_is_a_version_and_rows_partitions_and_counters_stay(registry
         assert [v.standing for v in list_versions(reader, row.id)] == [*["readable"] * 4, "serving"]
     publish(registry, table, fake_file(3))  # a writer that began before goes on under the version it knows
     assert require_table(registry, ORDERS).row.row_count == 300
+
+
+def test_columns_are_listed_with_what_the_table_needs_them_for(registry: Registry) -> None:
+    spec = TableSpec(name=ORDERS, schema=SCHEMA, event_time="ts", partition_by=("day(ts)",), sort_by=("amount", "id"), index=("id",))
+    create_table(registry, spec)
+    rename_column(registry, NAME, "amount", "price")
+    add_column(registry, NAME, "place", pa.struct([pa.field("city", pa.string())]))
+
+    rows = list_columns(registry, NAME)
+
+    assert [(row.name, row.type, row.role) for row in rows] == [
+        ("id", "long", "sort, index"), ("ts", "timestamptz", "event_time, partition"), ("price", "double", "sort"), ("place", "struct", ""),
+        ("place.city", "string", ""),
+    ]  # fmt: skip
+    assert [(row.field_id, row.nullable) for row in rows] == [(1, True), (2, True), (3, True), (4, True), (5, True)]
+    assert rows.to_arrow().num_rows == 5
+    with pytest.raises(TableNotFoundError, match=r"did you mean shop\.orders"):
+        list_columns(registry, "shop.ordes")
 
 
 def test_several_changes_are_one_version_or_none(registry: Registry) -> None:

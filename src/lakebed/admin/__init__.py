@@ -21,9 +21,11 @@ from lakebed.admin.retirement import (
 from lakebed.admin.rollback import Rollback, roll_back_to
 from lakebed.admin.schema import (
     Alteration,
+    ColumnRow,
     add_column,
     alter_table,
     drop_column,
+    list_columns,
     make_column_optional,
     rename_column,
     widen_column,
@@ -39,6 +41,7 @@ __all__ = [
     "Alteration",
     "BulkOptions",
     "CleanUp",
+    "ColumnRow",
     "Drop",
     "DropOptions",
     "Expiry",
@@ -61,6 +64,7 @@ __all__ = [
     "expire_snapshots",
     "forget_left_out_files",
     "list_administrators",
+    "list_columns",
     "list_files",
     "list_incompatible_partitions",
     "list_left_out_files",

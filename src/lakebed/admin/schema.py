@@ -9,22 +9,27 @@ import pyarrow as pa
 
 from lakebed.admin.audit import find_actor
 from lakebed.core.errors import InvalidValueError, SchemaRefusedError
-from lakebed.core.results import single_result
+from lakebed.core.names import TableName
+from lakebed.core.results import Rows, single_result
 from lakebed.core.schema.altering import AddColumn, Change, DropColumn, MakeOptional, RenameColumn, WidenColumn, alter
+from lakebed.core.schema.evolution import show_type
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import List, Map, Primitive, Struct, Type
 from lakebed.parquet.schema.arrow import from_arrow
 from lakebed.registry.maintenance.runs import add_run, finish_run
 from lakebed.registry.table_cache import missing_table
-from lakebed.registry.tables.lake_tables import read_table
+from lakebed.registry.tables.lake_tables import read_table, require_table
 from lakebed.registry.tables.names import resolve_name
 from lakebed.registry.tables.versions import evolve_schema, list_versions, require_evolvable
 from lakebed.registry.tables.view_sets import list_definitions
 
 if TYPE_CHECKING:
-    from lakebed.core.names import TableName
+    from collections.abc import Iterator, Sequence
+
+    from lakebed.core.schema.types import Field
     from lakebed.registry.backends.protocol import Queryable
     from lakebed.registry.registry import Registry
+    from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.registry.transaction import Transaction
 
 JOB = "alter"  # stored in runs: never rename
@@ -42,6 +47,45 @@ class Alteration:
     schema_hash: str | None
     view_sets: tuple[str, ...] = ()
     dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnRow:
+    """One column; a nested one under its path. `role` holds what the table needs it for: `event_time`, `partition`, `sort`, `index`."""
+
+    name: str
+    type: str
+    nullable: bool
+    field_id: int
+    role: str
+
+
+def list_columns(registry: Registry, table: str) -> Rows[ColumnRow]:
+    """The columns of today in the table's order, each before those inside it."""
+    found = require_table(registry, TableName.parse(table))
+    roles = _list_roles(found)
+    return Rows(ColumnRow, (_column_row(path, f, roles) for path, f in _walk_paths(found.schema.fields)))
+
+
+def _walk_paths(fields: Sequence[Field], above: str = "") -> Iterator[tuple[str, Field]]:
+    for f in fields:
+        yield f"{above}{f.name}", f
+        yield from _walk_paths(f.children, f"{above}{f.name}.")
+
+
+def _column_row(path: str, column: Field, roles: dict[str, frozenset[int]]) -> ColumnRow:
+    role = ", ".join(name for name, ids in roles.items() if column.field_id in ids)
+    return ColumnRow(name=path, type=show_type(column.type), nullable=not column.required, field_id=column.field_id, role=role)
+
+
+def _list_roles(table: LakeTable) -> dict[str, frozenset[int]]:
+    event_time = frozenset[int]() if table.row.event_time_field is None else frozenset({table.row.event_time_field})
+    return {
+        "event_time": event_time,
+        "partition": frozenset(source.field_id for _, source in table.transforms),
+        "sort": frozenset(table.schema.require_original(name).field_id for name in table.sort_by),
+        "index": frozenset(table.indexed) - event_time,
+    }
 
 
 def alter_table(registry: Registry, table: str, *changes: Change, dry_run: bool = False, actor: str | None = None) -> Alteration:

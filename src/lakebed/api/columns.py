@@ -1,4 +1,4 @@
-"""`lake.columns`: change the columns of a plain table. Every partition stays readable, and no file is touched."""
+"""`lake.columns`: list and change the columns of a plain table. Every partition stays readable, and no file is touched."""
 
 from __future__ import annotations
 
@@ -10,18 +10,28 @@ from lakebed.api.unknown_options import refuse_unknown_options
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lakebed.admin import Alteration
+    from lakebed.admin import Alteration, ColumnRow
     from lakebed.api.open_lake import OpenLake
+    from lakebed.core.results import Rows
     from lakebed.core.schema.altering import Change
     from lakebed.core.schema.types import Type
 
 
 @refuse_unknown_options
 class Columns:
-    """Each call makes a new schema version in one transaction. `a.b` names the field b of the struct a."""
+    """Each change makes a new schema version in one transaction. `a.b` names the field b of the struct a."""
 
     def __init__(self, lake: OpenLake) -> None:
         self._lake = lake
+
+    def list(self, table: str) -> Rows[ColumnRow]:
+        """List the columns with their types, field ids and roles; nested ones under their paths.
+
+        Args:
+            table: The table or view set, as `database.name`.
+
+        """
+        return admin.list_columns(self._lake.registry, table)
 
     def add(self, table: str, column: str, kind: str | Type | pa.DataType, *, dry_run: bool = False) -> Alteration:
         """Add an optional column.
