@@ -22,18 +22,20 @@ Every command takes `--help`. `--registry` and `--warehouse` say which lake is m
 `LAKEBED_WAREHOUSE` or in `lakebed.toml` ([settings](settings.md)).
 
 - `--json` gives machine-readable output on standard output, with keys that do not change; everything else goes to standard error.
-- What destroys is a preview until you say that it shall be carried out.
+- Commands that print rows take `--format table|json|csv`. `--format json` is `--json`; `--format csv` has all columns of the JSON, as RFC 4180 says
+  (a header, CRLF, quotes where they are needed), with times in ISO 8601 and NULL as an empty field.
+- A command that destroys something is a dry run unless `--execute` is given.
 - `NO_COLOR` is honoured; progress is shown on a terminal only; `lakebed --install-completion` sets up your shell.
 
 | exit code | meaning |
 |---|---|
 | 0 | done |
-| 1 | refused, or somebody else was first: the message says what to do |
+| 1 | refused, or another process was first: the message says what to do |
 | 2 | the command was not understood |
 | 3 | something is not as it should be (`check`), or stored state is damaged; or a retirement retired nothing of what it was asked for |
 | 4 | unavailable now: try later |
 """
-_COMMON = {"registry", "warehouse", "as_json"}
+_COMMON = {"registry", "warehouse", "output", "as_json"}
 
 
 def render(root: Path) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 GOLDEN = Path(__file__).parent.parent / "golden" / "cli_json.txt"
 RANGE = ["--insert-begin", "2026-01-01", "--insert-end", "2100-01-01"]
 # Shown where they can be: with Spark, as a process of their own, or by the tests of what they do
-ELSEWHERE = {"explain", "demo", "serve", "import-legacy"}
+ELSEWHERE = {"explain", "demo", "serve", "import-legacy", "insert", "sql"}
 
 
 def read_golden() -> dict[str, str]:
@@ -68,6 +68,7 @@ def test_the_keys_are_those_that_are_written_down(full: Shell) -> None:
 
 def ask_all(full: Shell) -> Iterator[tuple[str, Any]]:
     yield from ask_lists(full)
+    yield from ask_columns(full)
     yield from ask_changes(full)
 
 
@@ -90,12 +91,25 @@ def ask_lists(full: Shell) -> Iterator[tuple[str, Any]]:
     yield "adopt", full.json("adopt", str(full.place.parent / "adopted"), "--table", "shop.adopted", "--dry-run")
     yield "partitions list", full.json("partitions", "list")
     yield "views list", full.json("views", "list")
+    yield "columns list", full.json("columns", "list", NAME)
+    yield "configure", full.json("configure", NAME)
     yield "snapshots list", full.json("snapshots", "list", NAME)
     yield "compact plan", full.json("compact", "plan", NAME)
     yield "astha status", full.json("astha", "status")
     yield "astha tail", full.json("astha", "tail")
     yield "astha dead-letters", full.json("astha", "dead-letters")
     yield "read-with", full.json("read-with", NAME, "--engine", "pyiceberg", "--run")
+
+
+def ask_columns(full: Shell) -> Iterator[tuple[str, Any]]:
+    new = "shop.new"
+    yield "tables create", full.json("tables", "create", new, "id INT NOT NULL, a STRING")
+    yield "columns add", full.json("columns", "add", new, "b", "long")
+    yield "columns rename", full.json("columns", "rename", new, "b", "c")
+    yield "columns widen", full.json("columns", "widen", new, "id", "long")
+    yield "columns make-optional", full.json("columns", "make-optional", new, "id")
+    yield "columns drop", full.json("columns", "drop", new, "c")
+    yield "rollback", full.json("rollback", NAME, str(full.json("snapshots", "list", NAME)[0]["snapshot_id"]))
 
 
 def ask_changes(full: Shell) -> Iterator[tuple[str, Any]]:

@@ -6,11 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from shells import NAME, VIEW, Shell, make_view_set, shape_of
 from test_cli_json import read_golden
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # One JVM for all of them: what a command leaves is the next one's session
 SESSION = """
@@ -61,3 +66,66 @@ def test_views_are_built_and_queries_explained_and_read(place: Shell) -> None:
     assert shape_of(explained) == read_golden()["explain"]
     assert shape_of(built) == read_golden()["views materialize"]
     assert len(read["rows"]) == 2
+
+
+CSV = '''Amount,id,ts,note
+1.5,1001,2026-03-01T12:00:00Z,"he said ""hi"""
+2.5,1002,2026-03-02,"two
+lines, really"
+'''
+LINES = """{"id": 1003, "ts": "2026-03-03T00:00:00Z", "amount": 3}
+{"id": 1004, "ts": "2026-03-04T00:00:00Z", "amount": 4.5, "note": null}
+"""
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    directory = tmp_path / "inputs"
+    directory.mkdir()
+    for name, text in {
+        "good.csv": CSV, "good.jsonl": LINES, "bad.csv": "id,ts,amount\nx,2026-03-01,1\n", "plain.csv": "1006,2026-03-06,6,six\n",
+        "short.csv": "1006,2026-03-06\n", "wrong.json": '{"idd": 1}\n', "bad.json": '{"id": "x"}\n', "a*b.csv": CSV, "empty.csv": "id,ts\n",
+    }.items():  # fmt: skip
+        (directory / name).write_text(text)
+    moment = pa.array([1_772_668_800_000_000], type=pa.timestamp("us", tz="UTC"))
+    pq.write_table(pa.table({"id": [1005], "ts": moment}), directory / "one.parquet")
+    pq.write_table(pa.table({"id": [1007], "ts": moment, "amount": [7.0]}), directory / "other.parquet")
+    return directory
+
+
+def test_files_are_inserted_and_queried(local_shell: Shell, inputs: Path) -> None:
+    def insert(*words: str) -> list[str]:
+        return ["insert", NAME, *(str(inputs / word) if word[0] != "-" else word for word in words), "--json"]
+
+    query = f"SELECT id, ts, amount, note FROM {NAME} WHERE id > 1000 ORDER BY id"
+    words = [
+        insert("good.csv", "--evolve", "--dry-run"), insert("good.csv"), insert("good.csv", "--evolve", "--sync"), insert("good.jsonl"),
+        insert("one.parquet", "other.parquet"), insert("plain.csv", "--no-header"), insert("empty.csv", "--dry-run"),
+        insert("bad.csv"), insert("bad.csv", "--dry-run"), insert("short.csv", "--no-header"), insert("wrong.json"), insert("bad.json"),
+        insert("a*b.csv"), insert("good.csv", "good.jsonl"),
+        ["sql", query, "--json"], ["sql", query, "--format", "csv", "--limit", "2"], ["sql", query, "--limit", "1"],
+        ["sql", "SELECT 1 AS a, NULL AS a"], ["sql", "SELECT 1 AS a, 2 AS a", "--json"], ["sql", f"SELECT idd FROM {NAME}"],
+        ["sql", f"SELECT sum(num_rows) AS n FROM list_partitions('{NAME}')", "--json"],
+        ["sql", "SELECT map('k', 1) AS m, array(1, NULL) AS l, double('NaN') AS n, X'00ff' AS b, DATE'2026-03-01' AS d", "--json"],
+        ["check", "--json"],
+    ]  # fmt: skip
+
+    done = run_all([[*each, *local_shell.options] for each in words])
+
+    assert [code for code, _ in done] == [0, 1, 0, 0, 0, 0, 0, *[1] * 7, 0, 0, 0, 0, 1, 1, 0, 0, 0], done
+    tried, _, added, lines, parquet, plain, empty = (json.loads(text or "{}") for _, text in done[:7])
+    assert (tried["rows"], tried["dry_run"], tried["files"], empty["rows"]) == (2, True, None, 0)
+    assert (added["rows"], lines["rows"], parquet["rows"], plain["rows"]) == (2, 2, 2, 1)
+    assert added["snapshot_id"] is not None
+    assert lines["snapshot_id"] is None
+    assert shape_of(added) == shape_of(tried) == read_golden()["insert"]
+    rows = json.loads(done[14][1])
+    assert [row["id"] for row in rows] == list(range(1001, 1008))
+    assert rows[1] == {"id": 1002, "ts": "2026-03-02T00:00:00Z", "amount": 2.5, "note": "two\nlines, really"}
+    assert [row["amount"] for row in rows] == [1.5, 2.5, 3.0, 4.5, None, 6.0, 7.0]
+    assert done[15][1].splitlines() == [
+        "id,ts,amount,note", '1001,2026-03-01T12:00:00Z,1.5,"he said ""hi"""', '1002,2026-03-02T00:00:00Z,2.5,"two', 'lines, really"',
+    ]  # fmt: skip
+    assert "NULL" in done[17][1]
+    assert json.loads(done[20][1]) == [{"n": 157}]
+    assert json.loads(done[21][1]) == [{"m": {"k": 1}, "l": [1, None], "n": "NaN", "b": "00ff", "d": "2026-03-01"}]

@@ -19,7 +19,7 @@ GROUPS = {name.split()[0] for name in list_commands() if " " in name}
 # Their answer is in the files, or comes from a process that moves them
 TOUCH_DATA = {
     "demo", "serve", "adopt", "import-legacy", "files check", "files register", "compact run", "views materialize",
-    "views regenerate", "views merge", "views promote", "explain",
+    "views regenerate", "views merge", "views promote", "explain", "insert", "sql",
 }  # fmt: skip
 # One process runs them all, and tells which modules each of them brought
 WATCH = """
@@ -44,6 +44,10 @@ def commands_without_spark(local_shell: Shell) -> list[list[str]]:
         ["snapshots", "list", NAME], ["snapshots", "expire", NAME], ["snapshots", "tag", NAME, "a", "1"], ["snapshots", "untag", NAME, "a"], ["compact", "plan", NAME],
         ["compact", "history"], ["clean", "temp"], ["clean", "orphans"], ["astha", "status"], ["astha", "tail"], ["astha", "dead-letters"],
         ["read-with", NAME, "--engine", "duckdb"], ["read-with", NAME, "--engine", "spark"], ["tables", "drop", NAME], ["doctor"], ["repair"],
+        ["tables", "create", "shop.new", "id INT NOT NULL"], ["columns", "list", NAME], ["columns", "add", "shop.new", "a", "ARRAY<STRING>"],
+        ["columns", "rename", "shop.new", "a", "b"], ["columns", "drop", "shop.new", "b", "--execute"],
+        ["columns", "widen", "shop.new", "id", "long"], ["columns", "make-optional", "shop.new", "id"],
+        ["configure", NAME, "--retire-after", "90d"], ["rollback", NAME, "1"],
     ]  # fmt: skip
     path = local_shell.json("files", "list", NAME)[0]["file_path"]
     listed += [["files", "footer", path], ["why", path], ["partitions", "retire-by-file", path], ["astha", "retry", "compactor", NAME]]
@@ -66,7 +70,9 @@ def test_no_command_that_leaves_data_alone_loads_spark(local_shell: Shell) -> No
     shown = json.loads(done.stdout.splitlines()[-1])
     assert len(shown) == len(words)
     assert [one for one in shown if one[1:] not in ([0, []], [1, []], [3, []])] == []
-    assert sum(code == 1 for _, code, _ in shown) == 3  # nothing is parked, and there is neither that snapshot nor that tag
+    assert (
+        sum(code == 1 for _, code, _ in shown) == 4
+    )  # nothing is parked, and there is neither that snapshot (to tag, to return to) nor that tag
 
 
 def test_what_moves_data_in_this_process_starts_no_java(local_shell: Shell) -> None:

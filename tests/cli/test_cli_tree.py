@@ -16,18 +16,20 @@ COMMANDS = list_commands()
 # Of these the answer goes on until somebody stops it
 ENDLESS = {"serve"}
 # What they change is told by what they are for, or can be taken back by another command
-PLAIN = {"init", "demo", "serve", "snapshots tag", "snapshots untag"}
+PLAIN = {"init", "demo", "serve", "sql", "snapshots tag", "snapshots untag"}
 CHANGES = {
     "migrate", "migrate-footers", "files register", "partitions retire", "partitions retire-by-file", "partitions retire-incompatible",
     "partitions retire-expired", "tables drop", "views materialize", "views regenerate", "views merge", "views promote",
-    "snapshots create", "snapshots expire", "compact run", "clean temp", "clean orphans", "astha retry",
+    "snapshots create", "snapshots expire", "compact run", "clean temp", "clean orphans", "astha retry", "insert", "configure", "rollback",
+    "tables create", "columns add", "columns rename", "columns drop", "columns widen", "columns make-optional",
 }  # fmt: skip
 DESTROYS = {
     "tables drop", "partitions retire", "partitions retire-by-file", "partitions retire-incompatible", "partitions retire-expired",
-    "snapshots expire", "clean temp", "clean orphans",
+    "snapshots expire", "clean temp", "clean orphans", "rollback", "columns drop",
 }  # fmt: skip
-DESIGNED = """init demo serve check repair doctor migrate migrate-footers read-with explain why|config show
-tables list|tables show|tables drop|files list|files check|files register|files footer
+DESIGNED = """insert sql configure rollback init demo serve check repair doctor migrate migrate-footers read-with explain why|config show
+columns list|columns add|columns rename|columns drop|columns widen|columns make-optional
+tables list|tables show|tables create|tables drop|files list|files check|files register|files footer
 partitions list|partitions incompatible|partitions retire|partitions retire-incompatible|partitions retire-expired
 views list|views materialize|views regenerate|views merge|views promote
 snapshots list|snapshots create|snapshots expire|snapshots tag|snapshots untag|compact plan|compact run|compact history|clean temp|clean orphans

@@ -9,13 +9,16 @@ import typer
 from lakebed import __version__
 from lakebed.cli.commands.adopt import adopt, import_legacy
 from lakebed.cli.commands.astha import astha
+from lakebed.cli.commands.columns import columns
+from lakebed.cli.commands.configure import configure
 from lakebed.cli.commands.files import files
+from lakebed.cli.commands.insert import insert
 from lakebed.cli.commands.partitions import partitions
-from lakebed.cli.commands.reading import explain, read_with
+from lakebed.cli.commands.reading import explain, read_with, sql
 from lakebed.cli.commands.recovery import check, doctor, repair, why
 from lakebed.cli.commands.serve import serve
 from lakebed.cli.commands.setup import config, demo, init, migrate, migrate_footers
-from lakebed.cli.commands.snapshots import snapshots
+from lakebed.cli.commands.snapshots import rollback, snapshots
 from lakebed.cli.commands.tables import tables
 from lakebed.cli.commands.upkeep import clean, compaction
 from lakebed.cli.commands.views import views
@@ -50,7 +53,12 @@ app.command("read-with")(read_with)
 app.command()(explain)
 app.command()(adopt)
 app.command("import-legacy")(import_legacy)
+app.command()(insert)
+app.command()(sql)
+app.command()(configure)
+app.command()(rollback)
 app.add_typer(tables, name="tables")
+app.add_typer(columns, name="columns")
 app.add_typer(files, name="files")
 app.add_typer(partitions, name="partitions")
 app.add_typer(views, name="views")

@@ -1,12 +1,17 @@
-"""Rendering of results: JSON for programs, tables that fit the terminal for people."""
+"""Rendering of results: JSON and CSV for programs, tables that fit the terminal for people."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import math
 import os
 import sys
 from dataclasses import asdict
-from datetime import datetime
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -44,6 +49,14 @@ _HEADS = {
 }
 
 
+class Format(StrEnum):
+    """How rows are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
 def out() -> Console:
     is_free = "COLUMNS" not in os.environ and not sys.stdout.isatty()
     return Console(highlight=False, emoji=False, width=_PIPED_WIDTH if is_free else None)
@@ -58,22 +71,48 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, default=_plain))
 
 
-def print_rows(rows: Rows[Any], *, as_json: bool, columns: Sequence[str] = (), empty: str = "no rows") -> None:
-    """All columns as JSON, whose keys are the field names; `columns` of them as a table for people."""
-    if as_json:
-        print_json([asdict(row) for row in rows])
-        return
-    shown = columns or rows.columns
-    print_table(shown, [{name: getattr(row, name) for name in shown} for row in rows], empty=empty)
+def print_rows(rows: Rows[Any], *, output: Format = Format.TABLE, columns: Sequence[str] = (), empty: str = "no rows") -> None:
+    """All columns under the rows' own names as JSON or CSV; `columns` of them as a table for people."""
+    if output is Format.TABLE:
+        shown = columns or rows.columns
+        print_table(shown, [{name: getattr(row, name) for name in shown} for row in rows], empty=empty)
+    else:
+        print_records(rows.columns, [asdict(row) for row in rows], output=output)
+
+
+def print_records(
+    names: Sequence[str], rows: Sequence[Mapping[str, object]], *, output: Format, shown: Sequence[str] = (), empty: str = "no rows"
+) -> None:
+    """The columns `names` as JSON or CSV, those that are `shown` as a table; the same columns unless given."""
+    match output:
+        case Format.JSON:
+            print_json([{name: row[name] for name in names} for row in rows])
+        case Format.CSV:
+            print_csv(names, ([row[name] for name in names] for row in rows))
+        case Format.TABLE:
+            print_table(shown or names, rows, empty=empty)
+
+
+def print_csv(names: Sequence[str], rows: Iterable[Sequence[object]], *, header: bool = True) -> None:
+    """RFC 4180: a header, CRLF, quotes where they are needed; NULL is an empty field."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\r\n")
+    if header:
+        writer.writerow(names)
+    writer.writerows([text_of(value) for value in row] for row in rows)
+    typer.echo(text.getvalue(), nl=False)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Mapping[str, object]], *, empty: str = "no rows") -> None:
     """One line per row where the terminal is wide enough, with long texts folded; else one line per value."""
-    console, cells = out(), [[show(row[name]) for name in columns] for row in rows]
+    print_grid([_HEADS.get(name, name) for name in columns], [[show(row[name]) for name in columns] for row in rows], empty=empty)
+
+
+def print_grid(heads: Sequence[str], cells: Sequence[Sequence[str]], *, empty: str) -> None:
+    console = out()
     if not cells:
-        console.print(empty)
+        console.print(empty, markup=False)
         return
-    heads = [_HEADS.get(name, name) for name in columns]
     widths = [max(cell_len(text) for text in column) for column in zip(heads, *cells, strict=True)]
     needed = sum(min(width, _LEAST_FOLDED) if width > _LEAST_FOLDED else width for width in widths) + _GAP * (len(widths) + 1)
     if needed <= console.width:
@@ -125,5 +164,47 @@ def _is_amount(text: str) -> bool:
     return not text or text.replace(",", "").replace(".", "", 1).lstrip("-").isdigit()
 
 
+def text_of(value: object) -> str:
+    """One value as CSV has it: times in ISO 8601, lists and structs as JSON."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return repr(value) if math.isfinite(value) else _name_of(value)
+        case dict() | list() | tuple():
+            return json.dumps(to_json(value), default=_plain)
+        case _:
+            return _plain(value)
+
+
+def to_json(value: Any) -> Any:
+    """What JSON can hold: NaN and infinities become text, as Spark writes them, and so do the keys of maps."""
+    match value:
+        case float() if not math.isfinite(value):
+            return _name_of(value)
+        case dict():
+            return {key if isinstance(key, str) else text_of(key): to_json(each) for key, each in value.items()}
+        case list() | tuple():
+            return [to_json(each) for each in value]
+        case _:
+            return value
+
+
+def _name_of(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
 def _plain(value: object) -> str:
-    return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else str(value)
+    match value:
+        case datetime():
+            return value.isoformat().replace("+00:00", "Z")
+        case date() | time():
+            return value.isoformat()
+        case Decimal():
+            return format(value, "f")
+        case bytes():
+            return value.hex()
+        case _:
+            return str(value)

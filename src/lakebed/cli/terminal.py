@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from lakebed.cli.rendering import err
+from lakebed.cli.rendering import Format, err
 from lakebed.core.errors import (
     ConflictError,
     CorruptionError,
@@ -109,6 +109,18 @@ VerifyOption = Annotated[
     typer.Option("--verify", help="footer: read the footers; pages: also decode every page of every column, which reads whole files"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="machine-readable output with stable keys")]
+# Of commands that print rows, beside `AsJson`
+Output = Annotated[
+    Format | None, typer.Option("--format", help="how rows are printed (default: table); json is --json, csv is RFC 4180 with a header")
+]
+
+
+def choose_format(output: Format | None, *, as_json: bool) -> Format:
+    """`--json` is short for `--format json`."""
+    if as_json and output not in {None, Format.JSON}:
+        message = f"--json and --format {output} exclude each other"
+        raise typer.BadParameter(message)
+    return Format.JSON if as_json else output or Format.TABLE
 
 
 class errors:  # noqa: N801 - reads as a statement: with errors()

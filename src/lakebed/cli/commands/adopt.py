@@ -168,9 +168,7 @@ def _render_adoption(done: Adoption, *, as_json: bool) -> None:
         print_json(_adoption_json(done))
         return
     console, word = out(), "would be" if done.dry_run else "were"
-    print_rows(
-        done.files[:_SHOWN_FILES], as_json=False, columns=("how", "path", "row_count", "file_size", "reason"), empty="no Parquet file"
-    )
+    print_rows(done.files[:_SHOWN_FILES], columns=("how", "path", "row_count", "file_size", "reason"), empty="no Parquet file")
     if len(done.files) > _SHOWN_FILES:
         console.print(f"... and {len(done.files) - _SHOWN_FILES:,} more files: --json lists all")
     for text in done.differences:
@@ -212,6 +210,6 @@ def _render_import(done: LegacyImport, *, as_json: bool) -> None:
     if len(done.findings) > _SHOWN_FINDINGS:
         console.print(f"... and {len(done.findings) - _SHOWN_FINDINGS:,} more: --json lists all")
     shown = ("view_set_name", "table", "partitions", "empty_partitions", "incompatible_partitions", "known_partitions", "left_out", "rows")
-    print_rows(done.view_sets, as_json=False, columns=shown, empty="no view set")
+    print_rows(done.view_sets, columns=shown, empty="no view set")
     word = "would be taken over" if done.dry_run else "were taken over"
     console.print(f"{done.partitions:,} partitions and {done.temporary_files:,} temporary files {word} from version {done.version}")

@@ -7,8 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakebed.cli.rendering import out, print_json, print_table
-from lakebed.cli.terminal import EXIT_REFUSED, URL, WAREHOUSE, AnyTable, AsJson, DryRun, Limit, TableName, Url, Warehouse, opened
+from lakebed.cli.rendering import Format, out, print_csv, print_json, print_records, print_table
+from lakebed.cli.terminal import (
+    EXIT_REFUSED,
+    URL,
+    WAREHOUSE,
+    AnyTable,
+    AsJson,
+    DryRun,
+    Limit,
+    Output,
+    TableName,
+    Url,
+    Warehouse,
+    choose_format,
+    opened,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -73,27 +87,29 @@ def tail(
     *,
     limit: Limit = 20,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="go on until Ctrl-C; with --json one object per line")] = False,
+    output: Output = None,
     as_json: AsJson = False,
 ) -> None:
     """The last changes of a table, or of all.
 
     Example: lakebed astha tail shop.orders --follow
     """
+    form = choose_format(output, as_json=as_json)
     with opened(registry, warehouse) as lake:
         if table is not None:
             lake.table(table)  # one that is not there is refused
         names = _names(lake, table)
         seen, found = _read_last(lake, names, limit=limit)
-        if as_json and not follow:
-            print_json(found)
+        if not follow:
+            print_records(_CHANGES, found, output=form, empty="no change is kept")
             return
-        _print_changes(found, as_json=as_json)
+        _print_changes(found, output=form, is_first=True)
         while follow:
             time.sleep(_FOLLOW_S)
             names |= _names(lake, table)  # those that were created meanwhile; of one that was dropped the last changes may be to come
             events = [event for table_id in names for event in _read_next(lake, table_id, seen)]
             if events:
-                _print_changes([_change(names[event.table_id], event) for event in sorted(events, key=_in_time)], as_json=as_json)
+                _print_changes([_change(names[event.table_id], event) for event in sorted(events, key=_in_time)], output=form)
 
 
 @astha.command("dead-letters")
@@ -104,6 +120,7 @@ def dead_letters(
     *,
     resolved: Annotated[bool, typer.Option("--resolved", help="those too that a refresh made good")] = False,
     limit: Limit = 1000,
+    output: Output = None,
     as_json: AsJson = False,
 ) -> None:
     """Changes that a component gave up.
@@ -112,6 +129,7 @@ def dead_letters(
     """
     from lakebed.registry.journal.cursors import list_dead_letters  # noqa: PLC0415 - after the registry is there
 
+    form = choose_format(output, as_json=as_json)
     with opened(registry, warehouse) as lake:
         table_id = None if table is None else lake.table(table).table_id
         letters, names = list_dead_letters(lake.registry, table_id=table_id, open_only=not resolved, limit=limit), _names(lake)
@@ -122,10 +140,7 @@ def dead_letters(
         }
         for x in letters
     ]  # fmt: skip
-    if as_json:
-        print_json(found)
-    else:
-        print_table(_LETTERS, found, empty="no dead letter")
+    print_records((*_LETTERS, "table_id"), found, output=form, shown=_LETTERS, empty="no dead letter")
 
 
 @astha.command("retry")
@@ -138,7 +153,7 @@ def retry(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take a parked table up again.
+    """Resume delivery for a parked table.
 
     Example: lakebed astha retry iceberg_updater shop.orders
     """
@@ -225,9 +240,13 @@ def _describe(row: Row) -> str:
             return f"{row.row_count:,} rows, group {row.committed_group} of {row.last_group}, {row.state}"
 
 
-def _print_changes(changes: list[dict[str, Any]], *, as_json: bool) -> None:
-    if as_json:
-        for change in changes:
-            print_json(change)
-    else:
-        print_table(_CHANGES, changes, empty="no change is kept")
+def _print_changes(changes: list[dict[str, Any]], *, output: Format, is_first: bool = False) -> None:
+    """Of a stream: one object per line, one header."""
+    match output:
+        case Format.JSON:
+            for change in changes:
+                print_json(change)
+        case Format.CSV:
+            print_csv(_CHANGES, ([change[name] for name in _CHANGES] for change in changes), header=is_first)
+        case Format.TABLE:
+            print_table(_CHANGES, changes, empty="no change is kept")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakebed.cli.rendering import out, print_json, print_rows, print_table
+from lakebed.cli.rendering import Format, out, print_json, print_rows, print_table
 from lakebed.cli.terminal import (
     EXIT_REFUSED,
     URL,
@@ -18,10 +18,12 @@ from lakebed.cli.terminal import (
     DryRun,
     Execute,
     Limit,
+    Output,
     Url,
     VerifyOption,
     Warehouse,
     Yes,
+    choose_format,
     confirm,
     opened,
     showing,
@@ -52,16 +54,18 @@ def list_files(
     retired: Annotated[bool, typer.Option("--retired", help="those too that wait for their deletion")] = False,
     after: Annotated[int, typer.Option("--after", min=0, max=(1 << 63) - 1, help="the next page: the last id of the one before")] = 0,
     limit: Limit = 1000,
+    output: Output = None,
     as_json: AsJson = False,
 ) -> None:
     """Files of the lake, in the order they were added.
 
     Example: lakebed files list shop.orders --json
     """
+    form = choose_format(output, as_json=as_json)
     with opened(registry, warehouse) as lake:
         rows = lake.files.list(table, retired=retired, after=after, limit=limit)
-    print_rows(rows, as_json=as_json, columns=("file_path", "row_count", "file_size"), empty="no file")
-    if len(rows) == limit and not as_json:
+    print_rows(rows, output=form, columns=("file_path", "row_count", "file_size"), empty="no file")
+    if len(rows) == limit and form is Format.TABLE:
         out().print(f"there may be more: --after {rows[-1].id}")
 
 
@@ -153,7 +157,7 @@ def left_out(
     if as_json:
         print_json({"dry_run": not done, "forgotten": len(rows) if done else 0, "files": [asdict(row) for row in rows]})
         return
-    print_rows(rows, as_json=False, columns=("file_path", "file_size", "source", "reason"), empty="no file was left out")
+    print_rows(rows, columns=("file_path", "file_size", "source", "reason"), empty="no file was left out")
     if forget:
         out().print(f"{'gave up' if done else 'would give up'} {len(rows):,} files")
 

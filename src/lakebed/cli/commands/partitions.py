@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakebed.cli.rendering import out, print_json, print_rows, print_table
+from lakebed.cli.rendering import Format, out, print_json, print_rows, print_table
 from lakebed.cli.terminal import (
     EXIT_DRIFT,
     URL,
@@ -21,10 +21,12 @@ from lakebed.cli.terminal import (
     Limit,
     MaybeMoment,
     Moment,
+    Output,
     TableName,
     Url,
     Warehouse,
     Yes,
+    choose_format,
     confirm,
     opened,
     require_finite,
@@ -64,31 +66,36 @@ def list_partitions(  # noqa: PLR0913 - one option per filter
     insert_end: MaybeMoment = None,
     after: After = 0,
     limit: Limit = 1000,
+    output: Output = None,
     as_json: AsJson = False,
 ) -> None:
     """One row per partition; --begin and --end are event time.
 
     Example: lakebed partitions list shop.orders --json
     """
+    form = choose_format(output, as_json=as_json)
     with opened(registry, warehouse) as lake:
         rows = lake.list_partitions(
             table, instance=instance, schema_hash=schema_hash, begin=begin, end=end, insert_begin=insert_begin, insert_end=insert_end,
             after=after, limit=limit,
         )  # fmt: skip
-    print_rows(rows, as_json=as_json, columns=_SHOWN, empty="no partition")
-    if len(rows) == limit and not as_json:
+    print_rows(rows, output=form, columns=_SHOWN, empty="no partition")
+    if len(rows) == limit and form is Format.TABLE:
         out().print(f"there may be more: --after {rows[-1].partition_id}")
 
 
 @partitions.command("incompatible")
-def list_incompatible(table: AnyTable = None, registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, as_json: AsJson = False) -> None:
+def list_incompatible(
+    table: AnyTable = None, registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, output: Output = None, as_json: AsJson = False
+) -> None:
     """Partitions that no reader sees any more, and why.
 
     Example: lakebed partitions incompatible
     """
+    form = choose_format(output, as_json=as_json)
     with opened(registry, warehouse) as lake:
         rows = lake.list_incompatible_partitions(table)
-    print_rows(rows, as_json=as_json, columns=_WHY, empty="every partition is compatible")
+    print_rows(rows, output=form, columns=_WHY, empty="every partition is compatible")
 
 
 @partitions.command("retire")

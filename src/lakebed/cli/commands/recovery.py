@@ -104,7 +104,7 @@ def why(
         print_json({**facts, "events": [asdict(event) for event in found.events]})
     else:
         out().print(f"{found.path}\n{found.table or 'no table'}: {found.state}, {found.because}", markup=False, soft_wrap=True)
-        print_rows(found.events, as_json=False, columns=("at", "what", "detail", "source"))
+        print_rows(found.events, columns=("at", "what", "detail", "source"))
     if found.state == "unknown":
         raise typer.Exit(EXIT_REFUSED)
 

@@ -6,8 +6,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakebed.cli.rendering import err, out, print_json, print_table
-from lakebed.cli.terminal import EXIT_DRIFT, URL, WAREHOUSE, AsJson, DryRun, Url, Warehouse, errors, fail, opened, showing
+from lakebed.cli.rendering import err, out, print_json, print_records
+from lakebed.cli.terminal import (
+    EXIT_DRIFT,
+    URL,
+    WAREHOUSE,
+    AsJson,
+    DryRun,
+    Output,
+    Url,
+    Warehouse,
+    choose_format,
+    errors,
+    fail,
+    opened,
+    showing,
+)
 from lakebed.core.errors import LakebedError
 from lakebed.settings import load_command_settings
 
@@ -123,13 +137,14 @@ def migrate_footers(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, dr
 
 
 @config.command("show")
-def show_config(*, as_json: AsJson = False) -> None:
+def show_config(*, output: Output = None, as_json: AsJson = False) -> None:
     """Every setting, its value and where it came from.
 
     Example: lakebed config show
     """
     from lakebed.registry.backends.postgres_url import hide_password  # noqa: PLC0415 - brings psycopg
 
+    form = choose_format(output, as_json=as_json)
     with errors():
         origins = load_command_settings().origins
     found = [
@@ -140,10 +155,7 @@ def show_config(*, as_json: AsJson = False) -> None:
         }
         for one in origins
     ]
-    if as_json:
-        print_json(found)
-    else:
-        print_table(("setting", "value", "origin"), found)
+    print_records(("setting", "value", "origin"), found, output=form)
 
 
 def _render_upgrade(done: FooterUpgrade, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Iceberg snapshots: list, take, expire, keep."""
+"""Iceberg snapshots: list, take, expire, keep, return to one."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ from lakebed.cli.terminal import (
     AsJson,
     DryRun,
     Execute,
+    Output,
     TableName,
     Timeout,
     Url,
     Warehouse,
     Yes,
+    choose_format,
     confirm,
     opened,
     require_finite,
+    showing,
 )
 
 if TYPE_CHECKING:
-    from lakebed.admin import Expiry
+    from lakebed.admin import Expiry, Rollback
     from lakebed.lake import Lake
 
 snapshots = typer.Typer(help="Iceberg snapshots of a table.", no_args_is_help=True)
@@ -42,16 +45,18 @@ def list_snapshots(
     registry: Url = URL,
     warehouse: Warehouse = WAREHOUSE,
     *,
-    expired: Annotated[bool, typer.Option("--expired", help="those too that were expired")] = False,
+    expired: Annotated[bool, typer.Option("--expired", help="also list the snapshots that were expired")] = False,
+    output: Output = None,
     as_json: AsJson = False,
 ) -> None:
     """Kept snapshots, oldest first.
 
     Example: lakebed snapshots list shop.orders
     """
+    form = choose_format(output, as_json=as_json)
     with opened(registry, warehouse) as lake:
         rows = lake.snapshots(table, expired=expired)
-    print_rows(rows, as_json=as_json, columns=_SHOWN, empty=f"{table} has no snapshot yet")
+    print_rows(rows, output=form, columns=_SHOWN, empty=f"{table} has no snapshot yet")
 
 
 @snapshots.command("create")
@@ -185,3 +190,46 @@ def untag_snapshot(
         print_json({"table": table, "tag": tag, "snapshot_id": None})
     else:
         out().print(f"{table}: the tag {tag} is off")
+
+
+def rollback(
+    table: TableName,
+    snapshot_id: Annotated[int, typer.Argument(min=0, max=_BIGGEST, metavar="SNAPSHOT", help="its id, from `lakebed snapshots list`")],
+    registry: Url = URL,
+    warehouse: Warehouse = WAREHOUSE,
+    *,
+    execute: Execute = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make the rows and columns of a kept snapshot the current ones, and show which views this breaks.
+
+    Example: lakebed rollback shop.orders 1234567890123456789 --execute
+    """
+    with opened(registry, warehouse, publishes=execute) as lake:
+        done = lake.snapshots.rollback(table, snapshot_id, dry_run=True)
+        if execute:
+            confirm(f"replace the rows of {done.table} by the {done.files:,} files of snapshot {snapshot_id}?", yes=yes)
+            with showing(f"rolling back {done.table}"):
+                done = lake.snapshots.rollback(table, snapshot_id)
+    _render_rollback(done, as_json=as_json)
+
+
+def _render_rollback(done: Rollback, *, as_json: bool) -> None:
+    names = [field.name for field in done.schema.fields]
+    if as_json:
+        facts = {"table": str(done.table), "dry_run": done.dry_run, "snapshot_id": done.snapshot_id, "files": done.files}
+        changed = {"schema_version": done.schema_version, "columns": names, "broken_views": list(done.broken_views)}
+        print_json({**facts, **changed, "group": done.group, "journal_number": done.journal_number})
+        return
+    word = "would become" if done.dry_run else "are"
+    out().print(
+        f"the {done.files:,} files of snapshot {done.snapshot_id} {word} the rows of {done.table}, "
+        f"with schema version {done.schema_version}: {', '.join(names)}",
+        markup=False,
+        soft_wrap=True,
+    )
+    for view in done.broken_views:
+        out().print(
+            f"{view} breaks: its query does not fit these columns; define it again with create_view_set", markup=False, soft_wrap=True
+        )

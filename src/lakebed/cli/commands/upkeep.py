@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakebed.cli.rendering import out, print_json, print_rows, print_table
+from lakebed.cli.rendering import out, print_json, print_records, print_rows
 from lakebed.cli.terminal import (
     EXIT_UNAVAILABLE,
     URL,
@@ -18,10 +18,12 @@ from lakebed.cli.terminal import (
     DryRun,
     Execute,
     Limit,
+    Output,
     TableName,
     Url,
     Warehouse,
     Yes,
+    choose_format,
     confirm,
     opened,
     require_finite,
@@ -34,17 +36,19 @@ if TYPE_CHECKING:
     from lakebed.lake import Lake
     from lakebed.registry.maintenance.runs import Run
 
-compaction = typer.Typer(help="Few files of a good size out of many small ones.", no_args_is_help=True)
-clean = typer.Typer(help="Delete what nobody needs any more.", no_args_is_help=True)
+compaction = typer.Typer(help="Merge small files into larger ones.", no_args_is_help=True)
+clean = typer.Typer(help="Delete files that are no longer needed.", no_args_is_help=True)
 
 _MIB = 1024 * 1024
 _PLAN = ("instance", "begin_insert_time", "end_insert_time", "partition_path", "reason", "files", "size_bytes", "files_after")
 _HISTORY = ("run_id", "table", "state", "started_at", "seconds", "files_in", "files_out", "bytes_in", "bytes_out", "error")
+_FIGURES = ("seconds", "files_in", "files_out", "bytes_in", "bytes_out", "conflicts", "error")
+_RECORDED = ("run_id", "table", "state", "actor", "started_at", "finished_at", *_FIGURES)
 _RESULT = ("table", "files_before", "files_after", "bytes_before", "bytes_after", "rows", "conflicts", "stopped", "run_id", "seconds")
 _MOST = 1_000_000_000
 TargetMib = Annotated[int, typer.Option("--target-mib", min=1, max=1_000_000, help="size of the files to make")]
 Partition = Annotated[str | None, typer.Option("--partition", help="one partition path")]
-MaxFiles = Annotated[int | None, typer.Option("--max-files", min=1, max=_MOST, help="rewrite at most so many")]
+MaxFiles = Annotated[int | None, typer.Option("--max-files", min=1, max=_MOST, help="maximum number of files to rewrite")]
 
 
 @compaction.command("plan")
@@ -56,18 +60,20 @@ def plan(
     target_mib: TargetMib = 128,
     partition: Partition = None,
     max_files: MaxFiles = None,
+    output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what would be rewritten, and why the rest would not.
+    """Show what would be rewritten, and why the rest would not.
 
     Example: lakebed compact plan shop.orders
     """
     from lakebed.compaction.plan import CompactionOptions, plan_compaction  # noqa: PLC0415 - brings pyarrow
 
+    form = choose_format(output, as_json=as_json)
     with opened(registry, warehouse) as lake:
         asked = CompactionOptions(target_bytes=target_mib * _MIB, partition=partition, max_files=max_files, has_spark=True)
         found = plan_compaction(lake.registry, table, asked)
-    print_rows(found.groups, as_json=as_json, columns=_PLAN, empty=f"{table} has no file")
+    print_rows(found.groups, output=form, columns=_PLAN, empty=f"{table} has no file")
 
 
 @compaction.command("run")
@@ -95,18 +101,22 @@ def run(
 
 @compaction.command("history")
 def history(
-    table: AnyTable = None, registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, limit: Limit = 20, as_json: AsJson = False
+    table: AnyTable = None,
+    registry: Url = URL,
+    warehouse: Warehouse = WAREHOUSE,
+    *,
+    limit: Limit = 20,
+    output: Output = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compactions that ran, newest first.
 
     Example: lakebed compact history shop.orders
     """
+    form = choose_format(output, as_json=as_json)
     with opened(registry, warehouse) as lake:
         rows = _list_history(lake, table, limit=limit)
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(_HISTORY, rows, empty="no compaction ran yet")
+    print_records(_RECORDED, rows, output=form, shown=_HISTORY, empty="no compaction ran yet")
 
 
 @clean.command("temp")
@@ -208,7 +218,7 @@ def _render_orphans(found: Sweep, *, execute: bool, as_json: bool) -> None:
         )
     for table in found.skipped:
         out().print(f"{table.table} is skipped: {table.reason}", style="yellow", markup=False, soft_wrap=True)
-    print_rows(found.orphans, as_json=False, empty="no orphan")
+    print_rows(found.orphans, empty="no orphan")
     if found.orphans:
         word = "are queued; `lakebed clean temp` deletes them after a day" if execute else "would be queued"
         more = "" if found.is_complete else "; there are more"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakebed.cli.rendering import out, print_json, print_rows, print_table
+from lakebed.cli.rendering import Format, out, print_json, print_rows, print_table
 from lakebed.cli.terminal import (
     EXIT_REFUSED,
     URL,
@@ -17,9 +17,11 @@ from lakebed.cli.terminal import (
     DryRun,
     Instance,
     MaybeMoment,
+    Output,
     TableName,
     Url,
     Warehouse,
+    choose_format,
     opened,
     showing,
 )
@@ -43,15 +45,16 @@ Parallel = Annotated[int, typer.Option("--parallel", min=1, max=_MOST_PARALLEL, 
 
 
 @views.command("list")
-def list_views(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, as_json: AsJson = False) -> None:
+def list_views(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, output: Output = None, as_json: AsJson = False) -> None:
     """View sets with their counters.
 
     Example: lakebed views list
     """
+    form = choose_format(output, as_json=as_json)
     with opened(registry, warehouse) as lake:
         rows = lake.list_view_sets()
-    if as_json:
-        print_rows(rows, as_json=True)
+    if form is not Format.TABLE:
+        print_rows(rows, output=form)
         return
     shown = [{name: getattr(row, name) for name in _SHOWN if name != "staged"} | {"staged": bool(row.staged_schema_hash)} for row in rows]
     print_table(_SHOWN, shown, empty="no view set")

@@ -82,6 +82,14 @@ def read_free_properties(table: str, given: object) -> dict[str, Any]:
     return dict(given)
 
 
+def plan_properties(table: str, stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The properties as they would be stored after these changes; refuses what `configure` refuses."""
+    settings, own = read_settings(table, given), given.get(FREE)
+    removed = dict.fromkeys(list_free(stored)) if FREE in given and own is None else {}
+    free = {} if own is None else read_free_properties(table, own)
+    return {key: value for key, value in {**stored, **removed, **free, **settings}.items() if value is not None}
+
+
 def list_free(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Of everything that is stored, what users named themselves."""
     return {key: value for key, value in properties.items() if key not in _READ and not _is_internal(key)}

@@ -74,6 +74,14 @@ class Discovery:
         return known
 
 
+def discover_columns(item: ForeignFile) -> Schema:
+    """The columns of one file, whether it has rows or not; an unreadable one is refused."""
+    (answer,) = inspect_isolated([item], _ANY, spec=_SPEC, limits=_LIMITS)
+    if isinstance(answer, LakebedError):
+        raise answer
+    return read_columns(decode_schema(find_meta(item.tail)))[0]
+
+
 def read_columns(root: Node) -> tuple[Schema, str]:
     """The columns of a file, all optional, with the file's own ids if every column has one, else numbered in order."""
     numbers = count(1)

@@ -16,7 +16,7 @@ from pyspark.logger import PySparkLogger
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LOG_LEVEL = "spark.log.level"  # setting it requests Spark's own lines
+LOG_LEVEL = "spark.log.level"  # any value but OFF requests Spark's own lines
 _STARTING = re.compile(
     rb"WARNING: Using incubator modules: "
     rb"|Using Spark's default log4j profile: "

@@ -35,6 +35,7 @@ NEEDED = {
     "spark.sql.caseSensitive": "false",  # column names are case-insensitive
 }
 _ZONE = "spark.sql.session.timeZone"
+_SILENT = "OFF"
 _SQL = {
     **NEEDED,
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",  # given paths exist: no listing job
@@ -92,7 +93,7 @@ class SparkSource:
         options = {**({} if is_remote else _LOCAL), **_SQL, **self._options}
         try:
             with worker_environment(*self._serves) if self._serves is not None else nullcontext():
-                if not is_remote and LOG_LEVEL not in self._options:
+                if not is_remote and self._options.get(LOG_LEVEL, _SILENT) == _SILENT:
                     start_quietly(options)
                 builder = SparkSession.builder.appName("lakebed")
                 for key, value in options.items():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Literal, get_args
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from lakebed.core.errors import InvalidValueError, OperationConflictError
 from lakebed.core.names import GLOBAL_INSTANCE, TableName, require_instance
@@ -13,8 +14,10 @@ from lakebed.core.schema.evolution import evolve as widen
 from lakebed.core.schema.schema import Schema
 from lakebed.pipeline.context import MetadataMode
 from lakebed.pipeline.results import InsertResult, result_of
+from lakebed.pipeline.rows.projection import select_physical
 from lakebed.pipeline.rows.types import from_spark
 from lakebed.pipeline.spark.errors import spark_translated
+from lakebed.pipeline.spark.interrupts import interruptible
 from lakebed.pipeline.write.files import publish_files, write_frame
 from lakebed.registry.backends.constraints import ConstraintRefusedError
 from lakebed.registry.files.batches import Batch, adopt_query, find_registered
@@ -85,6 +88,22 @@ def _insert(
     except ConstraintRefusedError as exc:
         return _first_answer(context, table, batch, exc)
     return result_of(context, work, table.name, published, captured)
+
+
+def try_insert(context: Context, name: str, df: DataFrame, *, mode: Mode, instance: str, evolve: bool) -> int:
+    """Read and check every row as `insert` would, and count them; nothing is written.
+
+    What only finished files show, such as an event time that is NULL in every row, is not found here.
+    """
+    table = require_table(context.registry, resolve_name(context.registry, name))
+    _require_arguments(table, df, mode=mode, metadata_mode=context.metadata_mode, instance=instance, batch=None)
+    if evolve:
+        table, _ = _evolved(context.registry, table, df)
+    counted = Observation()
+    with spark_translated(f"reading rows for {table.name}"), interruptible():
+        rows = select_physical(df, table.schema, name=str(table.name), has_statistics=False).observe(counted, F.count("*").alias("rows"))
+        rows.write.format("noop").mode("overwrite").save()
+    return int(counted.get.get("rows", 0))
 
 
 def schema_like(df: DataFrame) -> Schema:

@@ -147,9 +147,7 @@ def read_indexed(reader: Reader | Transaction, table_id: int) -> tuple[int, ...]
 
 def create_table(registry: Registry, spec: TableSpec) -> LakeTable:
     """Create the table, or refuse when the name is taken in any case; its first journal entries are numbered from 1."""
-    require_clear_names(spec.schema)
-    require_settings(spec.schema, partition_by=spec.partition_by, sort_by=spec.sort_by)
-    event_time, indexed = _find_event_time(spec), _indexed_fields(spec)
+    event_time, indexed = _require_sound(spec)
     registry.tables.forget(spec.name)  # another process may have dropped it
     try:
         with registry.write() as tx:
@@ -160,6 +158,21 @@ def create_table(registry: Registry, spec: TableSpec) -> LakeTable:
             raise
         raise TableExistsError(str(spec.name)) from exc  # by a program that does not look first: the constraint does not tell the name
     return require_table(registry, spec.name)
+
+
+def require_creatable(registry: Registry, spec: TableSpec) -> None:
+    """Refuse what `create_table` would refuse now, and create nothing."""
+    _require_sound(spec)
+    with registry.read() as reader:
+        if (found := find_named(reader, spec.name)) is not None:
+            raise TableExistsError(str(spec.name), found=str(found[1]))
+
+
+def _require_sound(spec: TableSpec) -> tuple[int | None, list[int]]:
+    """The event time and the indexed columns of a table that can be created."""
+    require_clear_names(spec.schema)
+    require_settings(spec.schema, partition_by=spec.partition_by, sort_by=spec.sort_by)
+    return _find_event_time(spec), _indexed_fields(spec)
 
 
 def add_table(tx: Transaction, spec: TableSpec, *, event_time: int | None = None, indexed: Sequence[int] = ()) -> int:
