@@ -47,7 +47,7 @@ class IcebergUpdater:
             case TableFiles():
                 self._advance(event.table_id, max(event.data.added_group or 0, event.data.removed_group or 0))
             case TableMetadata(standing="serving"):
-                self._timed(self._committer.evolve, event.table_id)
+                self._timed(self._committer.advance, event.table_id)  # a schema, a tag and a file travel together
             case TableMetadata():
                 pass  # a staged or formerly serving version changes nothing in Iceberg
             case unreachable:

@@ -95,10 +95,6 @@ class Committer:
         with self._owning(table_id) as owned:
             return self._advance(table_id, owned)
 
-    def evolve(self, table_id: int) -> Advanced | None:
-        """The same move: a schema, a tag and a file travel together."""
-        return self.advance(table_id)
-
     def refresh(self, table_id: int) -> Advanced | None:
         """Advance, then compare Iceberg's totals with the registry's; where they differ, or nothing can be read, make them equal."""
         with self._owning(table_id) as owned:
