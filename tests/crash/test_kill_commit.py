@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,10 @@ from sqlalchemy import event
 from builders import ORDERS, seal_pending, within, write_partition
 from ice import open_ice
 from lakebed.core.tables.snapshots import SnapshotRequests
+from lakebed.iceberg.commit.committer import Committer
+from lakebed.iceberg.commit.merging import MergeLimits
+from lakebed.iceberg.manifests.cache import ManifestStore
+from lakebed.iceberg.upkeep.reachable import list_reachable, read_root
 from lakebed.registry.partitions.retire import load_partitions_to_retire, retire_loaded
 from lakebed.registry.snapshots.history import list_queued, list_snapshots
 from lakebed.registry.snapshots.requests import change_requests
@@ -50,6 +55,17 @@ def commit(lake: Lake, steps: Steps) -> None:
         ice.committer.advance(ice.table_id())
 
 
+def commit_in_parts(lake: Lake, steps: Steps) -> None:
+    """As `commit`, where a manifest holds two files."""
+    lake.storage = WritingStorage(paths=lake.storage.paths, steps=steps)
+    with closing(open_ice(lake)) as ice:
+        _in_parts(ice).advance(ice.table_id())
+
+
+def _in_parts(ice: IceLake) -> Committer:
+    return Committer(ice.lake.registry, ice.lake.storage, ice.catalog, limits=MergeLimits(full_files=2, merge_at=2))
+
+
 def _announce(engine: Engine, steps: Steps) -> None:
     """Every statement to the catalog is a step, and PostgreSQL's commit."""
     event.listen(engine, "before_cursor_execute", lambda *args: steps.reach(f"catalog: {args[2]}"))
@@ -78,9 +94,21 @@ def history_waits(lake: Lake) -> None:
     change_requests(lake.registry, 1, lambda _: SnapshotRequests(expire=(first.snapshot_id or 0,)))
 
 
-def _retire(tx: Transaction, partition_id: int) -> None:
+def many_wait(lake: Lake) -> None:
+    """Three manifests are there; five files are to be added in three more, and two leave, so that two are rewritten."""
+    gone = [write_partition(lake, number) for number in range(5)]
+    seal_pending(lake.registry)
+    with closing(open_ice(lake)) as ice:
+        _in_parts(ice).advance(ice.table_id())
+    for number in range(5, 10):
+        write_partition(lake, number)
+    seal_pending(lake.registry)
+    within(lake.registry, lambda tx: _retire(tx, gone[0].partition_id, gone[3].partition_id))
+
+
+def _retire(tx: Transaction, *partition_ids: int) -> None:
     table = tx.require(ORDERS)
-    retire_loaded(tx, table, load_partitions_to_retire(tx, table, {partition_id}, exactly=True), reason="test", grace_us=10**12)
+    retire_loaded(tx, table, load_partitions_to_retire(tx, table, set(partition_ids), exactly=True), reason="test", grace_us=10**12)
 
 
 def _require_convergence(stage: Stage, *, before: int, after: int, every: int) -> None:
@@ -127,3 +155,24 @@ def test_at_every_single_step(
 ) -> None:
     with staged(databases, kind, tmp_path, fill) as stage:
         _require_convergence(stage, before=before, after=after, every=1)
+
+
+def test_a_step_killed_in_the_middle_of_its_manifests_is_repeated_once_and_leaves_only_orphans_that_are_found(
+    databases: Databases, tmp_path: Path
+) -> None:
+    with staged(databases, "sqlite", tmp_path, many_wait) as stage:
+        left = set()
+        for step, url in stage.killed_everywhere(commit_in_parts, at=datetime.now(UTC)):
+            with stage.opened(url, at=datetime.now(UTC) + timedelta(hours=2)) as lake, closing(open_ice(lake)) as ice:
+                written = {path for path in ice.metadata_files() if path not in _reachable(ice)}
+                _in_parts(ice).advance(ice.table_id())
+                ice.require_true()
+                assert {o.path for o in lake.files.sweep_orphans(older_than="1h").orphans} == written - _reachable(ice), step
+                assert ice.static().scan().to_arrow().num_rows == 8 * ROWS
+                assert not [f for f in lake.check().findings if f.severity == "error"]
+                left.add(len(written))
+        assert left >= {0, 1, 2, 3, 4, 5, 6}  # killed after each of the manifests and their list
+
+
+def _reachable(ice: IceLake) -> set[str]:
+    return list_reachable(ice.lake.storage, ManifestStore(ice.lake.storage), read_root(ice.lake.storage, ice.base().location))

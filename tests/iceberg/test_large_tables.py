@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import fastavro
 import pytest
 
+from lakebed.core.progress import progress_to
 from lakebed.iceberg.locations import from_uri
 from many_files import Many
 
@@ -36,6 +37,19 @@ def test_one_more_file_for_a_large_table_is_three_small_files(ice: IceLake, tmp_
     assert current is not None
     assert current.summary is not None
     assert current.summary["total-data-files"] == str(count + 3)
+
+
+def test_a_commit_reports_progress_with_every_file(ice: IceLake, tmp_path: Path) -> None:
+    """So a step of any size is not taken for a call that hangs."""
+    many = Many(ice, tmp_path)
+    many.publish(300)
+    ice.seal()
+    reports: list[int] = []
+
+    with progress_to(lambda: reports.append(1)):
+        ice.advance()
+
+    assert len(reports) >= 300
 
 
 def test_metadata_and_manifests_are_a_third_of_what_they_say_at_most_and_others_read_them(ice: IceLake, tmp_path: Path) -> None:

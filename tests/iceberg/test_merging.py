@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,13 +10,11 @@ from hypothesis import strategies as st
 from builders import new_partition, operation
 from ice import IceLake, shop_rows, write_file
 from lakebed.iceberg.commit.committer import Committer
-from lakebed.iceberg.commit.snapshot import DEFAULT_LIMITS, Change, MergeLimits, choose_operation, plan_manifests
+from lakebed.iceberg.commit.merging import DEFAULT_LIMITS, MergeLimits, find_tier, plan_manifests
+from lakebed.iceberg.commit.snapshot import Sums, choose_operation
 from lakebed.iceberg.manifests.avro import Manifest
 from lakebed.registry.partitions.publish import publish_partition
 from lakebed.staging.register import register_files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MERGE_AT, FULL_FILES = DEFAULT_LIMITS.merge_at, DEFAULT_LIMITS.full_files
 
@@ -39,17 +36,53 @@ def test_few_manifests_are_left_alone() -> None:
     assert plan.merged == plan.rewritten == ()
 
 
-def test_many_small_ones_are_merged_oldest_first_in_a_bounded_portion() -> None:
-    manifests = [_manifest(number, files=20) for number in range(MERGE_AT)]
+def test_a_tier_that_is_full_becomes_one_manifest_of_the_next() -> None:
+    small, larger = [_manifest(n, files=3) for n in range(100, 100 + MERGE_AT)], [_manifest(n, files=30) for n in range(MERGE_AT - 1)]
+
+    plan = plan_manifests([*small, *larger], set(), spec_id=0)
+
+    assert plan.merged == tuple(small)
+    assert plan.kept == tuple(larger)
+    assert find_tier(3 * MERGE_AT, MERGE_AT) == find_tier(30, MERGE_AT) == find_tier(3, MERGE_AT) + 1
+
+
+def test_a_merge_takes_the_oldest_of_a_tier_up_to_one_full_manifest() -> None:
+    files = FULL_FILES // 4
+    manifests = [_manifest(number, files=files) for number in reversed(range(MERGE_AT))]
 
     plan = plan_manifests(manifests, set(), spec_id=0)
 
-    assert plan.merged == tuple(manifests[: FULL_FILES // 20])
-    assert sum(m.live_files for m in plan.merged) <= FULL_FILES
+    assert [m.manifest_path for m in plan.merged] == ["m0", "m1", "m2", "m3"]
+
+
+def test_no_commit_opens_more_than_a_bounded_number_of_manifests() -> None:
+    manifests = [_manifest(number) for number in range(5_000)]
+
+    assert len(plan_manifests(manifests, set(), spec_id=0).merged) == DEFAULT_LIMITS.most_merged
+
+
+@given(st.lists(st.sampled_from([1, 1, 1, 2, 7, 40, 900]), min_size=1, max_size=400))
+def test_whatever_each_commit_adds_manifests_stay_logarithmic_and_files_are_copied_once_per_tier(added: list[int]) -> None:
+    limits = MergeLimits(merge_at=4, full_files=1_024)
+    manifests: list[Manifest] = []
+    copied = 0
+    for number, files in enumerate(added):
+        plan = plan_manifests(manifests, set(), spec_id=0, limits=limits)
+        merged = sum(m.live_files for m in plan.merged)
+        copied += merged
+        manifests = [*plan.kept, _manifest(2 * number, files=files)]
+        manifests += (
+            [replace(_manifest(2 * number + 1, files=merged), min_sequence_number=plan.merged[0].min_sequence_number)] if merged else []
+        )
+
+    total, tiers = sum(added), find_tier(limits.full_files, limits.merge_at) + 1
+    assert sum(m.live_files for m in manifests) == total
+    assert len(manifests) <= tiers * (limits.merge_at + 1) + 2 * total / limits.full_files
+    assert copied <= total * (tiers + 1)
 
 
 def test_a_full_manifest_is_never_rewritten_to_merge() -> None:
-    manifests = [_manifest(number, files=FULL_FILES) for number in range(500)]
+    manifests = [_manifest(number, files=FULL_FILES // 2 + 1) for number in range(500)]
 
     assert plan_manifests(manifests, set(), spec_id=0).kept == tuple(manifests)
 
@@ -74,17 +107,17 @@ def test_every_live_manifest_has_exactly_one_fate(shapes: list[tuple[int, int, b
 
 
 def test_replace_is_said_only_where_rows_are_known_to_be_the_same() -> None:
-    files: Callable[..., Change] = lambda **kw: Change(**{"added": ({},), "removed": frozenset({"a"}), **kw})  # noqa: E731
+    five, four, none = Sums(files=1, rows=5), Sums(files=1, rows=4), Sums()
 
-    assert choose_operation(files(is_rewrite=True), added_rows=5, removed_rows=5) == "replace"
-    assert choose_operation(files(is_rewrite=True), added_rows=4, removed_rows=5) == "overwrite"
-    assert choose_operation(files(), added_rows=5, removed_rows=5) == "overwrite"
-    assert choose_operation(files(removed=frozenset()), added_rows=5, removed_rows=0) == "append"
-    assert choose_operation(files(added=()), added_rows=0, removed_rows=5) == "delete"
+    assert choose_operation(five, five, is_rewrite=True) == "replace"
+    assert choose_operation(four, five, is_rewrite=True) == "overwrite"
+    assert choose_operation(five, five, is_rewrite=False) == "overwrite"
+    assert choose_operation(five, none, is_rewrite=False) == "append"
+    assert choose_operation(none, five, is_rewrite=False) == "delete"
 
 
 def test_one_file_per_commit_keeps_manifests_few_and_every_file_once(ice: IceLake) -> None:
-    limits = MergeLimits(merge_at=6, full_files=8)
+    limits = MergeLimits(merge_at=3, full_files=9)
     ice.committer = Committer(ice.lake.registry, ice.lake.storage, ice.catalog, limits=limits)
     ice.create()
     seen: dict[str, int] = {}
@@ -93,7 +126,7 @@ def test_one_file_per_commit_keeps_manifests_few_and_every_file_once(ice: IceLak
         for manifest in ice.manifests():
             assert seen.setdefault(manifest.manifest_path, manifest.manifest_length) == manifest.manifest_length
 
-    assert len(ice.manifests()) <= 6 + 30 // 4
+    assert len(ice.manifests()) <= 2 * 3 + 2 * 30 // 9
     assert len({entry["sequence_number"] for entry in ice.entries()}) == 30  # merging keeps each file's own sequence number
     ice.require_true()
 

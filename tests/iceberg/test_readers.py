@@ -18,6 +18,8 @@ from builders import ORDERS
 from ice import INT, SHOP, STRING, IceLake, duck, open_ice, shop_rows, write_file
 from lakebed.core.schema.schema import Schema
 from lakebed.core.schema.types import Field, Primitive
+from lakebed.iceberg.commit.committer import Committer
+from lakebed.iceberg.commit.merging import MergeLimits
 from lakebed.iceberg.types.schemas import INSTANCE_COLUMN
 from lakebed.lake import connect
 from lakebed.staging.register import register_files
@@ -159,6 +161,29 @@ def test_after_append_retire_replace_and_evolution(ice: IceLake, partition_by: t
     ice.evolve(lambda fields: [replace(f, name="nation") if f.name == "country" else f for f in fields])
     ice.insert(7, country="DE")
     _require_agreement(ice, "DE", "nation")
+
+
+@pytest.mark.parametrize("partition_by", [(), ("country", "day(ts)")])
+def test_after_merges_in_tiers_and_removals_from_them(ice: IceLake, partition_by: tuple[str, ...]) -> None:
+    ice.committer = Committer(ice.lake.registry, ice.lake.storage, ice.catalog, limits=MergeLimits(merge_at=2, full_files=8))
+    ice.create(partition_by=partition_by)
+    published = []
+    for number in range(1, 13):
+        published.append(ice.write(number, country="DE" if number % 2 else "FR", day=number % 3))
+        ice.seal()
+        ice.advance()
+    assert len(ice.manifests()) < 8
+    _require_agreement(ice)
+
+    for number in (0, 2, 5, 6):
+        ice.retire(published[number].partition_id)
+        ice.advance()
+    assert sum(m.deleted_files_count for m in ice.manifests()) == 1
+    _require_agreement(ice)
+
+    ice.insert(20, country="DE")
+    ice.insert(21, country="FR")
+    _require_agreement(ice)
 
 
 def test_after_a_promotion_old_bounds_still_prune_rightly(ice: IceLake) -> None:

@@ -36,7 +36,7 @@ from planning import plan_files
 from retiring import retire_by_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from conftest import Databases
     from lakebed.registry.registry import Registry
@@ -142,6 +142,17 @@ def paths_at_group(large: Large, table: LakeTable, group: int) -> list[str]:
         return list_partition_paths(reader, table.table_id, as_of=AtGroup(group))
 
 
+def ids_of_one_group(large: Large) -> Sequence[int]:
+    return groups.plan_step(large.registry, large.big.table_id, since=5, until=6).added
+
+
+def find_one_group(large: Large) -> None:
+    """Also by paths alone, as the ids of an unknown manifest are found."""
+    paths = list(groups.find_paths(large.registry, ids_of_one_group(large)))
+    assert len(groups.find_at_group(large.registry, large.big.table_id, large.last_group, paths)) == FILES_PER_GROUP
+    assert len(groups.find_ids(large.registry, paths)) == FILES_PER_GROUP
+
+
 def seal_one(large: Large) -> None:
     publish(large.registry, large.big, fake_file(1))
     groups.seal_table(large.registry, large.big.table_id)
@@ -165,6 +176,9 @@ CALLS: dict[str, tuple[Callable[[Large], object], int]] = {
     "the step of one group": (lambda x: groups.plan_step(x.registry, x.big.table_id, since=5, until=6), FILES_PER_GROUP + FEW),
     "the step of one file beside a large table": (lambda x: groups.plan_step(x.registry, x.neighbour.table_id, since=0, until=1), FEW),
     "the step of a removal": (lambda x: groups.plan_step(x.registry, x.big.table_id, since=x.last_group, until=x.last_group + 1), 600),
+    "the files of a group by their paths": (find_one_group, 6 * FILES_PER_GROUP + FEW),
+    "the files of a step by their ids": (lambda x: groups.load_files(x.registry, ids_of_one_group(x)), 2 * FILES_PER_GROUP + FEW),
+    "the paths of a step by their ids": (lambda x: groups.find_paths(x.registry, ids_of_one_group(x)), 2 * FILES_PER_GROUP + FEW),
     "the files of a group": (lambda x: groups.list_files_at_group(x.registry, x.neighbour.table_id, 1), FEW),
     "totals": (lambda x: sum_at_group(x.registry, x.neighbour.table_id, 1), FEW),
     "plan at a group": (lambda x: plan_files(x.registry, NEIGHBOUR, as_of=AtGroup(1)), FEW),

@@ -81,6 +81,12 @@ def walk(lake: Lake, session: SparkSession) -> None:
     lake.partitions.merge(NAME)
     lake.drain(60)
     compare("merge", lake, session)
+    few = [lake.insert(NAME, rows(lake.spark, n, n + 1, name="price"), metadata_mode="sync") for n in range(300, 312)]
+    compare("manifests merged in a tier", lake, session)
+    partition = next(p for p in lake.list_partitions(NAME) if p.partition_id == few[2].partition_id)
+    lake.retire_partition_by_metadata(NAME, insert_begin=partition.begin_insert_time, insert_end=partition.end_insert_time)
+    lake.drain(60)
+    compare("removal from it", lake, session)
     lake.insert(NAME, rows(lake.spark, 500, 510, name="price"), mode="overwrite", metadata_mode="sync")
     compare("overwrite", lake, session)
     say("check", [str(f) for f in lake.check().findings if f.severity.value != "info"], [])

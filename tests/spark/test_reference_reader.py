@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from conftest import Databases
 
-STEPS = 6
+STEPS = 8
 
 
 @contextmanager

@@ -31,6 +31,12 @@ def to_uri(path: str) -> str:
     return f"{_FILE}{path}" if path.startswith("/") else path
 
 
+def to_path(location: str) -> str:
+    """What `to_uri` was given; a location that others spelled stays as it is, and names no path of the registry."""
+    path = location.removeprefix(_FILE)
+    return path if to_uri(path) == location else location
+
+
 def from_uri(uri: str) -> str:
     """The canonical path that a location names, in whatever spelling another engine wrote it."""
     return parse_location(uri)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lakebed.core.errors import FileMissingError, SnapshotNotFoundError
 from lakebed.core.names import TableName
 from lakebed.core.tables.snapshots import Trigger
-from lakebed.registry.tables.groups import list_files_at_group, seal_table
+from lakebed.registry.tables.groups import find_at_group, seal_table
 from lakebed.registry.tables.lake_tables import require_table
 
 if TYPE_CHECKING:
@@ -23,9 +23,10 @@ def create_iceberg_snapshot(committer: Committer, database: str, table: str, fil
     seal_table(committer.registry, table_id, trigger=Trigger.MANUAL)
     committer.advance(table_id)
     row = require_table(committer.registry, name).row
-    held = {f.file_path for f in list_files_at_group(committer.registry, table_id, row.committed_group)}
-    for path in files:
-        if committer.storage.canonical(path) not in held:
+    paths = {path: committer.storage.canonical(path) for path in files}
+    held = find_at_group(committer.registry, table_id, row.committed_group, list(paths.values()))
+    for path, canonical in paths.items():
+        if canonical not in held:
             raise FileMissingError(path)
     return row.current_snapshot_id
 

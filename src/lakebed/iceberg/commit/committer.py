@@ -22,31 +22,34 @@ from lakebed.core.errors import (
     OutcomeUnknownError,
 )
 from lakebed.core.names import TableName
+from lakebed.iceberg.commit.describing import Describing
+from lakebed.iceberg.commit.merging import DEFAULT_LIMITS, MergeLimits
 from lakebed.iceberg.commit.record import Settler
+from lakebed.iceberg.commit.removal import Removals
 from lakebed.iceberg.commit.results import Advanced, Verified, describe_commit
-from lakebed.iceberg.commit.snapshot import DEFAULT_LIMITS, Change, MergeLimits, SnapshotWriter, Written
-from lakebed.iceberg.locations import MetadataFiles, parse_version, to_uri
+from lakebed.iceberg.commit.snapshot import Change, SnapshotWriter, Written
+from lakebed.iceberg.locations import MetadataFiles, parse_version, to_path, to_uri
 from lakebed.iceberg.manifests.cache import ManifestStore
 from lakebed.iceberg.manifests.data_file import FileWriter
+from lakebed.iceberg.metadata.difference import compare
 from lakebed.iceberg.metadata.load import Base, TableOpener
 from lakebed.iceberg.metadata.metadata import UNRECORDED, add_snapshot, evolve, is_ours, read_group, succeed
 from lakebed.iceberg.metadata.ownership import complete, list_changes
-from lakebed.iceberg.metadata.state import TableState, read_state, read_whole
+from lakebed.iceberg.metadata.state import TableState, read_state
 from lakebed.iceberg.types.partitions import make_partitioning
 from lakebed.iceberg.upkeep.foreign import adopt_files, list_added, list_old_tags, name_tag, rewind
 from lakebed.iceberg.upkeep.reachable import list_leftovers, list_reachable, read_root
 from lakebed.parquet.schema.match import LayoutFinder
-from lakebed.registry.files.footers import load_footers
 from lakebed.registry.journal.leases import require_epoch
 from lakebed.registry.partitions.retire import DEFAULT_GRACE_US
 from lakebed.registry.snapshots.foreign import clear_stop, list_tables_with_foreign, record_stop
 from lakebed.registry.snapshots.history import list_queued, sum_at_group
 from lakebed.registry.snapshots.requests import change_requests
-from lakebed.registry.tables.groups import list_files_at_group
+from lakebed.registry.tables.groups import GroupStep, find_ids, find_paths
 from lakebed.registry.tables.lake_tables import find_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyiceberg.table.metadata import TableMetadataV2
 
@@ -123,9 +126,9 @@ class Committer:
         if base is None:
             return None
         group = read_group(base.metadata)
-        held = self._held(base.metadata)
-        wanted = {to_uri(f.file_path) for f in list_files_at_group(self.registry, table_id, group)}
-        return Verified(group=group, files=len(held), missing=tuple(sorted(wanted - held)), extra=tuple(sorted(held - wanted)))
+        found = compare(self.registry, self.store, base.metadata, table_id=table_id, group=group)
+        missing = sorted(to_uri(path) for path in find_paths(self.registry, found.missing))
+        return Verified(group=group, files=found.files, missing=tuple(missing), extra=tuple(sorted(found.extra)))
 
     def find_version(self, name: TableName) -> tuple[int, tuple[int, ...]]:
         """The number of the table's current metadata, and the snapshots that it keeps, oldest first."""
@@ -206,19 +209,19 @@ class Committer:
             return self._advance(table_id, owned)
         if since < state.row.committed_group:  # an older catalog came back: rows of files that left since may be gone
             return self._resync(table_id, owned)
-        return self._move(state, base, owned, removed=frozenset(to_uri(f.file_path) for f in state.step.removed))
+        return self._move(state, base, owned, removed=Removals(ids=state.step.removed, locate=self._locate, identify=self._identify))
 
     def _resync(self, table_id: int, owned: _Owned) -> Advanced | None:
         base = self._open(table_id, owned)
         if base is None:
             return None
-        held = self._held(base.metadata)
-        state = read_whole(self.registry, self.storage.paths, table_id, held=held)
+        state = read_state(self.registry, self.storage.paths, table_id, since=None)
         if state is None:
             return None
         self._require_lineage(state, base)
-        wanted = {to_uri(f.file_path) for f in list_files_at_group(self.registry, table_id, state.row.last_group)}
-        return self._move(state, base, owned, removed=frozenset(held - wanted))
+        found = compare(self.registry, self.store, base.metadata, table_id=table_id, group=state.row.last_group)
+        state = replace(state, step=GroupStep(added=found.missing, removed=(), trigger="repair"))
+        return self._move(state, base, owned, removed=Removals(strays=found.extra))
 
     def _rebuild(self, table_id: int, owned: _Owned) -> Advanced | None:
         state = read_state(self.registry, self.storage.paths, table_id, since=0)
@@ -226,7 +229,7 @@ class Committer:
             return None
         epoch = self._own(state.name, owned)
         base = self._opener.create(state, epoch=epoch, over=True)
-        return self._move(state, base, owned, removed=frozenset())
+        return self._move(state, base, owned, removed=Removals())
 
     def _open(self, table_id: int, owned: _Owned) -> Base | None:
         """The table as its pointer has it, made where there is none."""
@@ -263,7 +266,7 @@ class Committer:
                 str(state.name), problem=f"Iceberg holds group {group}, the registry drew {state.row.last_group} so far"
             )
 
-    def _move(self, state: TableState, base: Base, owned: _Owned, *, removed: frozenset[str]) -> Advanced | None:
+    def _move(self, state: TableState, base: Base, owned: _Owned, *, removed: Removals) -> Advanced | None:
         now_ms = self.registry.now() // 1000
         files = self._files(state)
         try:
@@ -285,7 +288,7 @@ class Committer:
         return describe_commit(state, after, written)
 
     def _build(
-        self, state: TableState, base: Base, files: MetadataFiles, *, removed: frozenset[str], now_ms: int
+        self, state: TableState, base: Base, files: MetadataFiles, *, removed: Removals, now_ms: int
     ) -> tuple[TableMetadataV2, Written | None]:
         """Everything but the metadata file itself; the base's own metadata when there is nothing to do."""
         target = evolve(base.metadata, state.wanted)
@@ -307,17 +310,16 @@ class Committer:
         )
         return self._opener.form(partitioning, target.schema())
 
-    def _change(self, state: TableState, form: ManifestFormat, removed: frozenset[str]) -> Change:
+    def _change(self, state: TableState, form: ManifestFormat, removed: Removals) -> Change:
         writer = FileWriter(
             layouts=LayoutFinder(state.wanted.schema),
             partitioning=form.partitioning,
             partition_names=form.partition_names,
             always=state.always_measured,
         )
-        footers = load_footers(self.registry, [f.file_path for f in state.step.added])
-        added = tuple(writer.describe(f, footers.pop(f.file_path), state.instance_of(f)) for f in state.step.added)
+        describing = Describing(registry=self.registry, writer=writer, table=str(state.name), with_instance=state.with_instance)
         return Change(
-            added=added,
+            added=describing.run(state.step.added),
             removed=removed,
             is_rewrite=state.step.is_rewrite,
             group=state.row.last_group,
@@ -345,12 +347,11 @@ class Committer:
     def _files(self, state: TableState) -> MetadataFiles:
         return MetadataFiles(self.storage, self.storage.paths.metadata_directory(state.table_id, state.name), {})
 
-    def _held(self, metadata: TableMetadataV2) -> frozenset[str]:
-        """Read anew from the manifests, so that it is what readers see."""
-        snapshot = metadata.current_snapshot()
-        listed = () if snapshot is None else self.store.load_list(snapshot.manifest_list)
-        manifests = (manifest for manifest in listed if manifest.live_files)
-        return frozenset(entry["data_file"]["file_path"] for manifest in manifests for entry in self.store.load_entries(manifest))
+    def _locate(self, ids: Sequence[int]) -> dict[str, int]:
+        return {to_uri(path): file_id for path, file_id in find_paths(self.registry, ids).items()}
+
+    def _identify(self, locations: Sequence[str]) -> list[int]:
+        return find_ids(self.registry, [to_path(location) for location in locations])
 
     def _agrees(self, table_id: int) -> bool:
         """By totals of the manifest list, without opening a manifest."""

@@ -1,4 +1,4 @@
-"""One step of a table's history: which manifests to keep, rewrite and merge, and the snapshot that says so."""
+"""One step of a table's history: its manifests, their list, and the snapshot that names it."""
 
 from __future__ import annotations
 
@@ -6,60 +6,37 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakebed.core.errors import IcebergDriftError
-from lakebed.core.names import GLOBAL_INSTANCE
-from lakebed.iceberg.locations import from_uri, new_uuid
-from lakebed.iceberg.manifests.avro import DELETED, EXISTING, ManifestFormat, added_entry, describe_manifest, encode_list, with_status
+from lakebed.iceberg.commit.merging import DEFAULT_LIMITS, MergeLimits, plan_manifests
+from lakebed.iceberg.commit.removal import Removals, RemovalSearch
+from lakebed.iceberg.locations import new_uuid
+from lakebed.iceberg.manifests.avro import ManifestFormat, encode_list
+from lakebed.iceberg.manifests.carry import carry
+from lakebed.iceberg.manifests.writer import ManifestWriter
 from lakebed.iceberg.metadata.metadata import COMMIT_ID, FORMAT, FORMAT_WRITTEN, GROUP, TRIGGER, UNRECORDED, make_snapshot, summary_of
-from lakebed.iceberg.types.schemas import INSTANCE_COLUMN
 from lakebed.registry.tables.serving import SCHEMA_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Iterable, Iterator
 
     from pyiceberg.table.metadata import TableMetadataV2
     from pyiceberg.table.snapshots import Snapshot
 
     from lakebed.iceberg.locations import MetadataFiles
-    from lakebed.iceberg.manifests.avro import Entry, Manifest
+    from lakebed.iceberg.manifests.avro import Manifest
     from lakebed.iceberg.manifests.cache import ManifestStore
     from lakebed.iceberg.manifests.data_file import DataFile
-
-MOST_ADDED = 10_000  # entries in one new manifest
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeLimits:
-    """`merge_at` manifests that are not full are merged; no commit rewrites more than one full manifest in order to."""
-
-    merge_at: int = 64
-    full_files: int = 1_000
-    full_bytes: int = 8 << 20
-
-
-DEFAULT_LIMITS = MergeLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """What a table gains and loses; `is_rewrite` when all that led there is known to have kept the rows as they are."""
 
-    added: tuple[DataFile, ...] = ()
-    removed: frozenset[str] = frozenset()  # locations
+    added: Iterable[tuple[int, DataFile]] = ()  # by file ids, which rise; read once, as the manifests are written
+    removed: Removals = field(default_factory=Removals)
     is_rewrite: bool = False
     group: int = 0
     trigger: str = UNRECORDED
     schema_version: int = 1  # of the registry: Iceberg numbers its schemas by itself
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManifestPlan:
-    """What becomes of the manifests of the parent snapshot."""
-
-    kept: tuple[Manifest, ...]
-    rewritten: tuple[Manifest, ...]
-    merged: tuple[Manifest, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +50,7 @@ class Written:
 
 
 @dataclass(slots=True)
-class _Sums:
+class Sums:
     files: int = 0
     rows: int = 0
     size_bytes: int = 0
@@ -86,41 +63,13 @@ class _Sums:
         self.partitions.add(repr(data_file["partition"]))
 
 
-def plan_manifests(
-    manifests: Sequence[Manifest], touched: AbstractSet[str], *, spec_id: int, limits: MergeLimits = DEFAULT_LIMITS
-) -> ManifestPlan:
-    """Touched ones and those of another spec are rewritten; when many are small, a bounded portion of them is merged.
-
-    Manifests that hold nothing any more are left behind.
-    """
-    live = [manifest for manifest in manifests if manifest.live_files]
-    rewritten = tuple(m for m in live if m.manifest_path in touched or m.partition_spec_id != spec_id)
-    rest = [m for m in live if m.manifest_path not in touched and m.partition_spec_id == spec_id]
-    small = [m for m in rest if m.live_files < limits.full_files and m.manifest_length < limits.full_bytes]
-    merged = _portion(small, limits) if len(small) >= limits.merge_at else ()
-    chosen = {manifest.manifest_path for manifest in merged}
-    return ManifestPlan(kept=tuple(m for m in rest if m.manifest_path not in chosen), rewritten=rewritten, merged=merged)
-
-
-def _portion(small: Sequence[Manifest], limits: MergeLimits) -> tuple[Manifest, ...]:
-    """The oldest ones, as many as one full manifest takes: a commit's work stays bounded however long the history is."""
-    chosen: list[Manifest] = []
-    files = size = 0
-    for manifest in sorted(small, key=lambda m: m.sequence_number):
-        files, size = files + manifest.live_files, size + manifest.manifest_length
-        if chosen and (files > limits.full_files or size > limits.full_bytes):
-            break
-        chosen.append(manifest)
-    return tuple(chosen) if len(chosen) > 1 else ()
-
-
-def choose_operation(change: Change, *, added_rows: int, removed_rows: int) -> str:
+def choose_operation(gained: Sums, lost: Sums, *, is_rewrite: bool) -> str:
     """`replace` promises readers that no row changed, so it is said only where that is known."""
-    if not change.removed:
+    if not lost.files:
         return "append"
-    if not change.added:
+    if not gained.files:
         return "delete"
-    return "replace" if change.is_rewrite and added_rows == removed_rows else "overwrite"
+    return "replace" if is_rewrite and gained.rows == lost.rows else "overwrite"
 
 
 @dataclass(slots=True)
@@ -140,77 +89,57 @@ class SnapshotWriter:
     def write(self, change: Change, *, table: str) -> Written:
         parent = self.metadata.current_snapshot()
         current = () if parent is None else self.store.load_list(parent.manifest_list)
-        touched = self._find_touched(current, change.removed, table)
-        plan = plan_manifests(current, touched, spec_id=self.form.partitioning.spec.spec_id, limits=self.limits)
-        gained, lost = _Sums(), _Sums()
-        made = self._write_added(change.added, gained)
-        for manifest in plan.rewritten:
-            made += self._write_entries(self._rewrite(manifest, change.removed, lost))
+        search = RemovalSearch(removals=change.removed, form=self.form, store=self.store)
+        search.run(current, table=table)
+        plan = plan_manifests(search.improve(current), search.touched, spec_id=self.form.spec_id, limits=self.limits)
+        gained, lost = Sums(), Sums()
+        made = [*self._write_added(change.added, gained), *(self._rewrite(m, search.locations_in(m), lost) for m in plan.rewritten)]
         if plan.merged:
-            carried = (with_status(e, EXISTING, snapshot_id=0) for m in plan.merged for e in self.store.load_entries(m))
-            made += self._write_entries(list(carried))
+            made.append(self._merge(plan.merged))
         manifests = (*made, *plan.kept)
         location = self._write_list(manifests, None if parent is None else parent.snapshot_id)
-        operation = choose_operation(change, added_rows=gained.rows, removed_rows=lost.rows)
-        summary = self._summarize(parent, change, gained, lost)
         snapshot = make_snapshot(
             self.metadata,
             snapshot_id=self.snapshot_id,
             manifest_list=location,
             now_ms=self.now_ms,
-            operation=operation,
-            summary=summary,
+            operation=choose_operation(gained, lost, is_rewrite=change.is_rewrite),
+            summary=self._summarize(parent, change, gained, lost),
         )
         return Written(snapshot=snapshot, manifests=manifests, added=gained.files, removed=lost.files)
 
-    def _find_touched(self, manifests: Sequence[Manifest], removed: frozenset[str], table: str) -> set[str]:
-        """Locations of the manifests that hold what is removed; a file in none of them is drift."""
-        left, touched = set(removed), set()
-        for manifest in manifests:
-            if not left:
-                break
-            if manifest.live_files and (found := left & self.store.load_paths(manifest)):
-                touched.add(manifest.manifest_path)
-                left -= found
-        if left:
-            raise IcebergDriftError(table, problem=f"{len(left)} files to remove are in no manifest, {from_uri(min(left))} among them")
-        return touched
-
-    def _write_added(self, added: Sequence[DataFile], sums: _Sums) -> tuple[Manifest, ...]:
-        for data_file in added:
+    def _write_added(self, added: Iterable[tuple[int, DataFile]], sums: Sums) -> Iterator[Manifest]:
+        """One manifest after the other: what was described before is not held any more."""
+        writer = self._start()
+        for file_id, data_file in added:
             sums.add(data_file)
-        entries = [added_entry(data_file, self.snapshot_id) for data_file in added]
-        return self._write_entries(entries)
+            writer.add(file_id, data_file)
+            if writer.entries >= self.limits.full_files or writer.packed_bytes >= self.limits.full_bytes:
+                yield self._finish(writer)
+                writer = self._start()
+        if writer.entries:
+            yield self._finish(writer)
 
-    def _rewrite(self, manifest: Manifest, removed: frozenset[str], sums: _Sums) -> list[Entry]:
-        entries: list[Entry] = []
-        is_respecced = manifest.partition_spec_id != self.form.partitioning.spec.spec_id
-        for entry in self.store.load_entries(manifest):
-            data_file = entry["data_file"]
-            if is_respecced:
-                data_file["partition"].setdefault(INSTANCE_COLUMN, GLOBAL_INSTANCE)
-            is_gone = data_file["file_path"] in removed
-            if is_gone:
-                sums.add(data_file)
-            entries.append(with_status(entry, DELETED if is_gone else EXISTING, snapshot_id=self.snapshot_id))
-        return entries
+    def _rewrite(self, manifest: Manifest, removed: frozenset[str], sums: Sums) -> Manifest:
+        writer = self._start()
+        for entry in carry(writer, manifest, self.store.read(manifest), gone=removed):
+            sums.add(entry["data_file"])
+        return self._finish(writer)
 
-    def _write_entries(self, entries: Sequence[Entry]) -> tuple[Manifest, ...]:
-        return tuple(self._write_manifest(entries[start : start + MOST_ADDED]) for start in range(0, len(entries), MOST_ADDED))
+    def _merge(self, manifests: Iterable[Manifest]) -> Manifest:
+        writer = self._start()
+        for manifest in manifests:
+            carry(writer, manifest, self.store.read(manifest))
+        return self._finish(writer)
 
-    def _write_manifest(self, entries: Sequence[Entry]) -> Manifest:
-        content = self.form.encode(entries)
+    def _start(self) -> ManifestWriter:
+        return ManifestWriter(self.form, snapshot_id=self.snapshot_id, sequence_number=self.metadata.last_sequence_number + 1)
+
+    def _finish(self, writer: ManifestWriter) -> Manifest:
+        content = writer.encode()
         location = self.files.write(f"{self.commit_id}-m{self._number}.avro", content)
         self._number += 1
-        self.store.remember_paths(location, _live_paths(entries))
-        return describe_manifest(
-            self.form,
-            entries,
-            location=location,
-            length=len(content),
-            snapshot_id=self.snapshot_id,
-            sequence_number=self.metadata.last_sequence_number + 1,
-        )
+        return writer.describe(location=location, length=len(content))
 
     def _write_list(self, manifests: tuple[Manifest, ...], parent_id: int | None) -> str:
         sequence = self.metadata.last_sequence_number + 1
@@ -219,7 +148,7 @@ class SnapshotWriter:
         self.store.remember_list(location, manifests)
         return location
 
-    def _summarize(self, parent: Snapshot | None, change: Change, gained: _Sums, lost: _Sums) -> dict[str, str]:
+    def _summarize(self, parent: Snapshot | None, change: Change, gained: Sums, lost: Sums) -> dict[str, str]:
         before = {} if parent is None else summary_of(parent)
         numbers = {
             "added-data-files": gained.files,
@@ -241,7 +170,3 @@ class SnapshotWriter:
         told = {key: str(value) for key, value in numbers.items() if value} | {key: str(value) for key, value in totals.items()}
         ours = {GROUP: str(change.group), COMMIT_ID: self.commit_id, SCHEMA_VERSION: str(change.schema_version), FORMAT: FORMAT_WRITTEN}
         return {**told, **ours, TRIGGER: change.trigger}
-
-
-def _live_paths(entries: Iterable[Entry]) -> list[str]:
-    return [entry["data_file"]["file_path"] for entry in entries if entry["status"] != DELETED]

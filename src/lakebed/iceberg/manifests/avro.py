@@ -7,38 +7,42 @@ is most of the time that its appends take.
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, replace
+import json
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import fastavro
 
 from lakebed.core.errors import FileChangedError
 from lakebed.iceberg.locations import from_uri
+from lakebed.iceberg.manifests.container import CODEC, encode_long, read_container
+from lakebed.iceberg.manifests.file_ids import FILE_IDS, decode_ranges, encode_ranges
 from lakebed.iceberg.pyiceberg_internals import FORMAT_VERSION, entry_schema, list_schema
-from lakebed.iceberg.types.values import encode, to_plain
+from lakebed.iceberg.types.values import to_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyiceberg.schema import Schema as IcebergSchema
 
-    from lakebed.core.schema.bounds import Value
     from lakebed.iceberg.manifests.data_file import DataFile
+    from lakebed.iceberg.manifests.file_ids import Ranges
     from lakebed.iceberg.types.partitions import Partitioning
 
 EXISTING, ADDED, DELETED = 0, 1, 2
 _DATA_CONTENT = 0
-_CODEC = "deflate"
+_KEPT = ("file_path", "partition", "record_count", "file_size_in_bytes")  # what a commit must know of a file that it carries over
 _LISTS = (
     "column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds", "split_offsets",
 )  # fmt: skip
 Entry = dict[str, Any]  # one `manifest_entry` record
-_AVRO_ERRORS = (ValueError, EOFError, OSError, LookupError, TypeError, StopIteration)
+AVRO_ERRORS = (ValueError, EOFError, OSError, LookupError, TypeError, StopIteration)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """One line of a manifest list, by the names of its Avro fields."""
+    """One line of a manifest list, by the names of its Avro fields; `file_ids` is kept in the list's header, None where it is not known."""
 
     manifest_path: str
     manifest_length: int
@@ -55,6 +59,7 @@ class Manifest:
     partitions: tuple[dict[str, Any], ...] = ()
     content: int = _DATA_CONTENT
     key_metadata: bytes | None = None
+    file_ids: Ranges | None = None
 
     @property
     def live_files(self) -> int:
@@ -65,47 +70,72 @@ class Manifest:
         return self.added_rows_count + self.existing_rows_count
 
 
+_LINE = tuple(name for name in Manifest.__slots__ if name != "file_ids")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ManifestFormat:
     """How manifests of one partition spec are written: made once per table, because Avro's schema is slow to parse."""
 
     partitioning: Partitioning
-    schema_text: str
-    schema_id: int
     avro: dict[str, Any]
+    abridged: dict[str, Any]  # the same without what a commit need not know of a file
+    header: Mapping[str, bytes]
     partition_names: tuple[str, ...]
 
     @classmethod
     def of(cls, partitioning: Partitioning, schema: IcebergSchema) -> ManifestFormat:
         avro = entry_schema(partitioning.spec, schema)
-        data_file = next(field for field in avro["fields"] if field["name"] == "data_file")
-        partition = next(field for field in data_file["type"]["fields"] if field["name"] == "partition")
+        partition = next(field for field in _data_file(avro)["fields"] if field["name"] == "partition")
         return cls(
             partitioning=partitioning,
-            schema_text=schema.model_dump_json(),
-            schema_id=schema.schema_id,
             avro=avro,
+            abridged=_abridge(avro),
+            header=_header(partitioning, schema, avro),
             partition_names=tuple(field["name"] for field in partition["type"]["fields"]),
         )
 
-    def encode(self, entries: Sequence[Entry]) -> bytes:
-        spec = self.partitioning.spec
-        fields = ",".join(field.model_dump_json() for field in spec.fields)
-        metadata = {
-            "schema": self.schema_text,
-            "schema-id": str(self.schema_id),
-            "partition-spec": f"[{fields}]",
-            "partition-spec-id": str(spec.spec_id),
-            "format-version": str(FORMAT_VERSION),
-            "content": "data",
-        }
-        return _encode(self.avro, map(_name_branches, entries), metadata)
+    @property
+    def spec_id(self) -> int:
+        return self.partitioning.spec.spec_id
 
-    def summarize(self, entries: Iterable[Entry]) -> tuple[dict[str, Any], ...]:
-        """What a planner needs to skip the whole manifest: least and greatest value of each partition field."""
-        tuples = [tuple(entry["data_file"]["partition"][name] for name in self.partition_names) for entry in entries]
-        columns = zip(self.partitioning.columns, zip(*tuples, strict=True), strict=True) if tuples else ()
-        return tuple(_summary(column.kind, values) for column, values in columns)
+    def encode_entry(self, entry: Entry) -> bytes:
+        target = io.BytesIO()
+        fastavro.schemaless_writer(target, self.avro, _name_branches(entry))
+        return target.getvalue()
+
+    def decode_entries(self, raw: bytes, count: int) -> Iterator[tuple[Entry, int, int]]:
+        """Abridged entries of an unpacked block, with where each begins and ends."""
+        source, begin = io.BytesIO(raw), 0
+        for _ in range(count):
+            entry: Any = fastavro.schemaless_reader(source, self.avro, self.abridged)
+            yield entry, begin, source.tell()
+            begin = source.tell()
+
+
+def _data_file(avro: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = next(field for field in avro["fields"] if field["name"] == "data_file")["type"]
+    return found
+
+
+def _abridge(avro: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {**_data_file(avro), "fields": [field for field in _data_file(avro)["fields"] if field["name"] in _KEPT]}
+    fields = [{**field, "type": kept} if field["name"] == "data_file" else field for field in avro["fields"]]
+    parsed: dict[str, Any] = fastavro.parse_schema({"type": "record", "name": avro["name"], "fields": fields})  # type: ignore[assignment]
+    return parsed
+
+
+def _header(partitioning: Partitioning, schema: IcebergSchema, avro: dict[str, Any]) -> dict[str, bytes]:
+    fields = ",".join(field.model_dump_json() for field in partitioning.spec.fields)
+    metadata = {
+        "schema": schema.model_dump_json(),
+        "schema-id": str(schema.schema_id),
+        "partition-spec": f"[{fields}]",
+        "partition-spec-id": str(partitioning.spec.spec_id),
+        "format-version": str(FORMAT_VERSION),
+        "content": "data",
+    }
+    return dict(read_container(_encode(avro, (), metadata), "").header)
 
 
 def added_entry(data_file: DataFile, snapshot_id: int) -> Entry:
@@ -118,36 +148,31 @@ def with_status(entry: Entry, status: int, *, snapshot_id: int) -> Entry:
     return {**entry, "status": status, "snapshot_id": snapshot_id if status == DELETED else entry["snapshot_id"]}
 
 
-def describe_manifest(
-    form: ManifestFormat, entries: Sequence[Entry], *, location: str, length: int, snapshot_id: int, sequence_number: int
-) -> Manifest:
-    """The line of the manifest list for a manifest that was just written."""
-    files, rows = [0, 0, 0], [0, 0, 0]
-    for entry in entries:
-        files[entry["status"]] += 1
-        rows[entry["status"]] += entry["data_file"]["record_count"]
-    known = [entry["sequence_number"] for entry in entries if entry["status"] != DELETED and entry["sequence_number"] is not None]
-    return Manifest(
-        manifest_path=location,
-        manifest_length=length,
-        partition_spec_id=form.partitioning.spec.spec_id,
-        sequence_number=sequence_number,
-        min_sequence_number=min(known, default=sequence_number),
-        added_snapshot_id=snapshot_id,
-        added_files_count=files[ADDED],
-        existing_files_count=files[EXISTING],
-        deleted_files_count=files[DELETED],
-        added_rows_count=rows[ADDED],
-        existing_rows_count=rows[EXISTING],
-        deleted_rows_count=rows[DELETED],
-        partitions=form.summarize(entries),
-    )
+def encode_head(entry: Entry) -> bytes:
+    """All of an entry that stands before its data file: what changes when it is carried over."""
+    numbers = (entry["snapshot_id"], entry["sequence_number"], entry["file_sequence_number"])
+    return encode_long(entry["status"]) + b"".join(encode_long(0) if n is None else encode_long(1) + encode_long(n) for n in numbers)
 
 
 def decode_manifest(content: bytes, manifest: Manifest) -> list[Entry]:
     """Live entries, with what they inherit from the manifest list written out."""
     entries = _decode(content, manifest.manifest_path)
-    return [_inherit(entry, manifest) for entry in entries if entry["status"] != DELETED]
+    return [inherit(entry, manifest) for entry in entries if entry["status"] != DELETED]
+
+
+def decode_locations(content: bytes, manifest: Manifest) -> list[str]:
+    """Of the live files, without the rest."""
+    reader = read_container(content, manifest.manifest_path).header.get("avro.schema", b"")
+    return [e["data_file"]["file_path"] for e in _decode(content, manifest.manifest_path, _abridged_of(reader)) if e["status"] != DELETED]
+
+
+@lru_cache(maxsize=64)
+def _abridged_of(schema: bytes) -> dict[str, Any] | None:
+    """None where the schema is not one that can be abridged."""
+    try:
+        return _abridge(json.loads(schema))
+    except (ValueError, LookupError, TypeError, StopIteration):
+        return None
 
 
 def encode_list(manifests: Sequence[Manifest], *, snapshot_id: int, parent_id: int | None, sequence_number: int) -> bytes:
@@ -156,21 +181,27 @@ def encode_list(manifests: Sequence[Manifest], *, snapshot_id: int, parent_id: i
         "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
         "sequence-number": str(sequence_number),
         "format-version": str(FORMAT_VERSION),
+        FILE_IDS: encode_ranges([manifest.file_ids for manifest in manifests]),
     }
     return _encode(list_schema(), [_line(manifest) for manifest in manifests], metadata)
 
 
 def decode_list(content: bytes, location: str) -> tuple[Manifest, ...]:
-    names = Manifest.__slots__
     lines = _decode(content, location)
-    return tuple(replace(Manifest(**{name: line[name] for name in names}), partitions=tuple(line["partitions"] or ())) for line in lines)
+    known = read_container(content, location).header.get(FILE_IDS)
+    file_ids = decode_ranges(None if known is None else known.decode(errors="replace"), len(lines))
+    return tuple(
+        Manifest(**{name: line[name] for name in _LINE} | {"partitions": tuple(line["partitions"] or ())}, file_ids=ids)
+        for line, ids in zip(lines, file_ids, strict=True)
+    )
 
 
 def _line(manifest: Manifest) -> dict[str, Any]:
-    return {**{name: getattr(manifest, name) for name in Manifest.__slots__}, "partitions": list(manifest.partitions)}
+    return {**{name: getattr(manifest, name) for name in _LINE}, "partitions": list(manifest.partitions)}
 
 
-def _inherit(entry: Entry, manifest: Manifest) -> Entry:
+def inherit(entry: Entry, manifest: Manifest) -> Entry:
+    """With the numbers that it takes from the manifest list, and its partition as plain numbers."""
     for key in ("sequence_number", "file_sequence_number"):
         if entry[key] is None:
             entry[key] = manifest.sequence_number
@@ -189,24 +220,14 @@ def _name_branches(entry: Entry) -> Entry:
     return {**entry, "data_file": {**data_file, **named}}
 
 
-def _summary(kind: Any, values: Sequence[Value | None]) -> dict[str, Any]:
-    known = [value for value in values if value is not None]
-    return {
-        "contains_null": len(known) < len(values),
-        "contains_nan": False,
-        "lower_bound": encode(kind, min(known)) if known else None,
-        "upper_bound": encode(kind, max(known)) if known else None,
-    }
-
-
 def _encode(schema: dict[str, Any], records: Iterable[dict[str, Any]], metadata: dict[str, str]) -> bytes:
     target = io.BytesIO()
-    fastavro.writer(target, schema, records, codec=_CODEC, metadata=metadata)
+    fastavro.writer(target, schema, records, codec=CODEC.decode(), metadata=metadata)
     return target.getvalue()
 
 
-def _decode(content: bytes, location: str) -> list[dict[str, Any]]:
+def _decode(content: bytes, location: str, reader_schema: dict[str, Any] | None = None) -> list[dict[str, Any]]:
     try:
-        return list(fastavro.reader(io.BytesIO(content)))  # type: ignore[arg-type]
-    except _AVRO_ERRORS as exc:
+        return list(fastavro.reader(io.BytesIO(content), reader_schema=reader_schema))  # type: ignore[arg-type]
+    except AVRO_ERRORS as exc:
         raise FileChangedError(from_uri(location), reason="it is no readable Avro file any more") from exc

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from lakebed.iceberg.locations import from_uri, read_file, to_uri
-from lakebed.iceberg.manifests.avro import decode_list, decode_manifest
+from lakebed.iceberg.manifests.avro import decode_list, decode_locations, decode_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lakebed.storage.protocol import Storage
 
 T = TypeVar("T")
-MAX_PATHS = 400_000
+MAX_PATHS = 100_000
 MAX_LINES = 200_000
 
 
@@ -81,7 +81,7 @@ class BoundedCache(Generic[T]):
 
 
 class ManifestStore:
-    """Manifest lists and, per manifest, the paths it holds, so that a removal opens only the manifests it must rewrite."""
+    """Manifest lists and, for whoever asks what snapshots hold, the paths in a manifest; manifests themselves are read each time."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -91,9 +91,16 @@ class ManifestStore:
     def load_list(self, location: str) -> tuple[Manifest, ...]:
         return self._lists.load(location, lambda: self._read_list(location))
 
+    def read(self, manifest: Manifest) -> bytes:
+        return read_file(self._storage, manifest.manifest_path)
+
     def load_entries(self, manifest: Manifest) -> list[Entry]:
-        """Live entries, read anew: they are many and rarely needed."""
-        return decode_manifest(read_file(self._storage, manifest.manifest_path), manifest)
+        """Live entries: they are many and rarely needed."""
+        return decode_manifest(self.read(manifest), manifest)
+
+    def read_locations(self, manifest: Manifest) -> list[str]:
+        """Of live files, as the manifest has them now."""
+        return decode_locations(self.read(manifest), manifest)
 
     def load_paths(self, manifest: Manifest) -> frozenset[str]:
         return self._paths.load(manifest.manifest_path, lambda: self._read_paths(manifest))
@@ -104,10 +111,6 @@ class ManifestStore:
 
     def remember_list(self, location: str, manifests: tuple[Manifest, ...]) -> None:
         self._lists.put(location, manifests, len(manifests))
-
-    def remember_paths(self, location: str, paths: Iterable[str]) -> None:
-        held = frozenset(paths)
-        self._paths.put(location, held, len(held))
 
     def forget(self, paths: Iterable[str]) -> None:
         """Lists and manifests that no snapshot needs any more: the bounds alone would keep them for days."""
@@ -120,5 +123,5 @@ class ManifestStore:
         return lines, len(lines)
 
     def _read_paths(self, manifest: Manifest) -> tuple[frozenset[str], int]:
-        paths = frozenset(entry["data_file"]["file_path"] for entry in self.load_entries(manifest))
+        paths = frozenset(self.read_locations(manifest))
         return paths, len(paths)

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lakebed.core.names import GLOBAL_INSTANCE, TableName
+from lakebed.core.names import TableName
 from lakebed.core.tables.snapshots import parse_requests
 from lakebed.iceberg.locations import to_uri
 from lakebed.iceberg.metadata.metadata import TableDefinition
 from lakebed.iceberg.types.schemas import parse_schema
-from lakebed.registry.snapshots.history import find_instances, has_instances
-from lakebed.registry.tables.groups import GroupStep, list_files_at_group, plan_step
+from lakebed.registry.snapshots.history import has_instances
+from lakebed.registry.tables.groups import GroupStep, plan_step
 from lakebed.registry.tables.lake_tables import LakeTable, find_row
 from lakebed.registry.tables.versions import list_versions
 
 if TYPE_CHECKING:
-    from lakebed.core.rows import TableFiles, TableMetadata, Tables
+    from lakebed.core.rows import TableMetadata, Tables
     from lakebed.registry.registry import Registry
     from lakebed.registry.transaction import Reader
     from lakebed.storage.paths import PathManager
@@ -34,7 +34,6 @@ class TableState:
     with_instance: bool
     location: str
     step: GroupStep = _NOTHING
-    instances: dict[int, str]
 
     @property
     def table_id(self) -> int:
@@ -71,9 +70,6 @@ class TableState:
         event = () if self.row.event_time_field is None else (self.row.event_time_field,)
         return frozenset({*sources, *self.table.indexed, *event})
 
-    def instance_of(self, row: TableFiles) -> str:
-        return self.instances.get(row.partition_id, GLOBAL_INSTANCE)
-
 
 def read_state(registry: Registry, paths: PathManager, table_id: int, *, since: int | None) -> TableState | None:
     """None for a table that is dropped or unknown. `since` the group that Iceberg holds; None when its files decide."""
@@ -85,24 +81,11 @@ def read_state(registry: Registry, paths: PathManager, table_id: int, *, since: 
         return _complete(reader, paths, row, step)
 
 
-def read_whole(registry: Registry, paths: PathManager, table_id: int, *, held: frozenset[str]) -> TableState | None:
-    """The step from the locations that Iceberg is seen to hold, whatever group it claims."""
-    with registry.read() as reader:
-        row = find_row(reader, table_id)
-        if row is None or row.dropped_at is not None:
-            return None
-        files = list_files_at_group(reader, table_id, row.last_group)
-        step = GroupStep(added=tuple(f for f in files if to_uri(f.file_path) not in held), removed=(), trigger="repair")
-        return _complete(reader, paths, row, step)
-
-
 def _complete(reader: Reader, paths: PathManager, row: Tables, step: GroupStep) -> TableState:
-    with_instance = has_instances(reader, row.id)
     return TableState(
         row=row,
         versions=tuple(list_versions(reader, row.id)),
-        with_instance=with_instance,
+        with_instance=has_instances(reader, row.id),
         location=to_uri(paths.table_directory(row.id, TableName(row.database, row.name))),
         step=step,
-        instances=find_instances(reader, (f.partition_id for f in step.added)) if with_instance else {},
     )

@@ -7,8 +7,9 @@ from datetime import date, datetime
 from decimal import Context, Decimal
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
+from uuid import UUID
 
-from pyiceberg.conversions import to_bytes
+from pyiceberg.conversions import from_bytes, to_bytes
 
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.schema.bounds import next_bytes, next_text
@@ -39,6 +40,18 @@ def encode(kind: Primitive, value: Value) -> bytes:
     except _OUTSIDE as exc:
         message = f"{value!r} is no value of type {kind}"
         raise InvalidValueError(message) from exc
+
+
+def decode(kind: Primitive, value: bytes) -> Value:
+    """What `encode` was given, with a decimal in the scale of its type."""
+    try:
+        found: object = from_bytes(to_iceberg_type(kind), value)
+    except _OUTSIDE as exc:
+        message = f"{value!r} does not hold a value of type {kind}"
+        raise InvalidValueError(message) from exc
+    plain = to_plain(found.bytes if isinstance(found, UUID) else found)
+    assert plain is not None  # noqa: S101 - no type has a value for null
+    return plain
 
 
 def lower_bound(kind: Primitive, value: Value) -> bytes:

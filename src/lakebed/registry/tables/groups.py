@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.rows import TableFiles, list_columns
@@ -14,7 +15,7 @@ from lakebed.registry.journal.leases import require_epoch
 from lakebed.registry.schema.predicates import VISIBLE_HASHES, is_pending
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from lakebed.core.names import TableName
@@ -28,12 +29,20 @@ PENDING = f"""table_id = :table_id AND {is_pending()}
 AND schema_hash IN ({VISIBLE_HASHES})"""
 _AT_GROUP = f"""SELECT {_COLUMNS} FROM table_files f
 WHERE f.table_id = :table_id AND f.added_group <= :g AND (f.removed_group IS NULL OR f.removed_group > :g) ORDER BY f.id"""
-# Two halves that share no row, each led by its own index: an OR of the two would read every file of every table
-_BETWEEN = f"""SELECT {_COLUMNS} FROM table_files f
+# Two queries that share no row, each led by its own index: an OR of the two would read every file of every table
+_ADDED = """SELECT f.id FROM table_files f
 WHERE f.table_id = :table_id AND f.added_group > :low AND f.added_group <= :high AND (f.removed_group IS NULL OR f.removed_group > :high)
-UNION ALL SELECT {_COLUMNS} FROM table_files f
+ORDER BY f.id"""
+_REMOVED = """SELECT f.id FROM table_files f
 WHERE f.table_id = :table_id AND f.removed_group > :low AND f.removed_group <= :high AND f.added_group <= :low
-ORDER BY id"""
+ORDER BY f.id"""
+_IDS_AT_GROUP = """SELECT f.id FROM table_files f
+WHERE f.table_id = :table_id AND f.added_group <= :g AND (f.removed_group IS NULL OR f.removed_group > :g) ORDER BY f.id"""
+# PostgreSQL would lead a condition on groups by their index, and read every file of the table: what the paths find is compared outside
+_BY_PATH = "SELECT f.file_path, f.id, f.table_id, f.added_group, f.removed_group FROM table_files f WHERE f.file_path IN (:paths*)"
+_BY_ID = f"SELECT {_COLUMNS} FROM table_files f WHERE f.id IN (:ids*) ORDER BY f.id"
+_PATHS = "SELECT f.file_path, f.id FROM table_files f WHERE f.id IN (:ids*)"
+_MANY = 500
 _TOUCHED = """SELECT added_group FROM table_files WHERE table_id = :table_id AND added_group > :low AND added_group <= :high
 UNION SELECT removed_group FROM table_files WHERE table_id = :table_id AND removed_group > :low AND removed_group <= :high"""
 _NOTE = "INSERT INTO table_groups (table_id, group_no, kind) VALUES (:table_id, :g, :kind)"
@@ -43,10 +52,10 @@ REWRITES = frozenset({"compact", "merge"})  # kinds of operations that keep the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStep:
-    """What Iceberg must add and remove to go from one group to another."""
+    """What Iceberg must add and remove to go from one group to another: ids of files, in order, because a step may have millions."""
 
-    added: tuple[TableFiles, ...]
-    removed: tuple[TableFiles, ...]
+    added: Sequence[int]
+    removed: Sequence[int]
     is_rewrite: bool = False  # every group in between only wrote the same rows again
     trigger: str | None = None  # what made the newest of these groups; None when no record of it is left
 
@@ -91,14 +100,53 @@ def plan_step(reader: Queryable, table_id: int, *, since: int, until: int) -> Gr
         message = f"group {since} lies after {until}"
         raise InvalidValueError(message)
     params = {"table_id": table_id, "low": since, "high": until}
-    rows = [decode_row(TableFiles, row) for row in reader.query(_BETWEEN, params)]
     kinds: dict[int, str] = dict(reader.query(_KINDS, params))
     return GroupStep(
         is_rewrite=_are_rewrites(kinds, {row[0] for row in reader.query(_TOUCHED, params)}),
         trigger=kinds[max(kinds)] if kinds else None,
-        added=tuple(f for f in rows if f.added_group is not None and f.added_group > since),
-        removed=tuple(f for f in rows if f.added_group is not None and f.added_group <= since),
+        added=_list_ids(reader, _ADDED, params),
+        removed=_list_ids(reader, _REMOVED, params),
     )
+
+
+def list_ids_at_group(reader: Queryable, table_id: int, group: int) -> Sequence[int]:
+    """Of the files that Iceberg holds at `group`, in order."""
+    return _list_ids(reader, _IDS_AT_GROUP, {"table_id": table_id, "g": group})
+
+
+def find_at_group(reader: Queryable, table_id: int, group: int, paths: Sequence[str]) -> dict[str, int]:
+    """Those of the paths that Iceberg holds at `group`, with their ids."""
+    return {
+        path: file_id
+        for path, file_id, owner, added, removed in _find_by_path(reader, paths)
+        if owner == table_id and added is not None and added <= group and (removed is None or removed > group)
+    }
+
+
+def load_files(reader: Queryable, ids: Sequence[int]) -> list[TableFiles]:
+    """Files by their ids, in order; those that are gone are left out."""
+    starts = range(0, len(ids), _MANY)
+    return [decode_row(TableFiles, row) for at in starts for row in reader.query(_BY_ID, {"ids": list(ids[at : at + _MANY])})]
+
+
+def find_paths(reader: Queryable, ids: Sequence[int]) -> dict[str, int]:
+    """Paths of the files with these ids; those that are gone are left out."""
+    starts = range(0, len(ids), _MANY)
+    return {row[0]: row[1] for at in starts for row in reader.query(_PATHS, {"ids": list(ids[at : at + _MANY])})}
+
+
+def find_ids(reader: Queryable, paths: Sequence[str]) -> list[int]:
+    """Of the files with these paths, in any order; paths without a row are left out."""
+    return [row[1] for row in _find_by_path(reader, paths)]
+
+
+def _find_by_path(reader: Queryable, paths: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    for start in range(0, len(paths), _MANY):
+        yield from reader.query(_BY_PATH, {"paths": list(paths[start : start + _MANY])})
+
+
+def _list_ids(reader: Queryable, sql: str, params: Mapping[str, int]) -> array[int]:
+    return array("q", (row[0] for row in reader.query(sql, params)))
 
 
 def _are_rewrites(kinds: Mapping[int, str], touched: AbstractSet[int]) -> bool:
