@@ -90,6 +90,7 @@ bench: setup $(BENCH_VENV)/.installed
 	$(BIN)/python bench/astha.py
 	$(BIN)/python bench/iceberg.py
 	$(BIN)/python bench/scale.py
+	$(BIN)/python bench/commits_at_scale.py
 	$(BIN)/python bench/command_line.py
 	$(BENCH_VENV)/bin/python bench/compaction.py --spark $(BIN)/python
 
