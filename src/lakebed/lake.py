@@ -6,16 +6,16 @@ import warnings
 from typing import TYPE_CHECKING, Any, Never
 
 from lakebed.api.administration import Administration
-from lakebed.api.administrators import Administrators
-from lakebed.api.columns import Columns
-from lakebed.api.files import Files
+from lakebed.api.groups.administrators import Administrators
+from lakebed.api.groups.columns import Columns
+from lakebed.api.groups.files import Files
+from lakebed.api.groups.partitions import Partitions
+from lakebed.api.groups.snapshots import Snapshots
+from lakebed.api.groups.tables import Tables
+from lakebed.api.groups.views import Views
 from lakebed.api.moved import MOVED
-from lakebed.api.partitions import Partitions
 from lakebed.api.reads import Reads
-from lakebed.api.snapshots import Snapshots
-from lakebed.api.tables import Tables
 from lakebed.api.upkeep import MaintenanceCalls
-from lakebed.api.views import Views
 from lakebed.api.writes import Writes
 from lakebed.core.errors import InvalidValueError
 from lakebed.core.redaction import strip_password

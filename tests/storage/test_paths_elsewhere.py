@@ -29,7 +29,7 @@ OTHERWISE = {
         "self.storage.paths.table_directory(known.table_id, TableName.parse(pointer.table)) + '/'",
     ): "a prefix that paths are compared with",
     ("check/rules/warehouse.py", "f\"{row[0].rstrip('/')}/\""): "a prefix that paths are compared with",
-    ("cli/commands/serve.py", "f\", http://{facts['listen']}/status\""): "an address",
+    ("cli/commands/operations/serve.py", "f\", http://{facts['listen']}/status\""): "an address",
     ("iceberg/upkeep/foreign.py", "storage.paths.table_directory(row.id, name) + '/'"): "a prefix that paths are compared with",
     ("iceberg/upkeep/reachable.py", "f'{parent}/{name}'"): "the name under which a path was found",
     ("iceberg/upkeep/reachable.py", "f'{path}/'"): "a prefix that paths are compared with",

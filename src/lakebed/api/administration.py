@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakebed import admin
 from lakebed.admin import DEFAULT_GRACE_S, MAX_LIMIT, MAX_PARTITIONS
-from lakebed.api.files import find_needed
+from lakebed.api.groups.files import find_needed
 from lakebed.api.open_lake import OpenLake
 from lakebed.api.unknown_options import refuse_unknown_options
 from lakebed.core.names import GLOBAL_INSTANCE

@@ -7,20 +7,20 @@ from typing import Annotated
 import typer
 
 from lakebed import __version__
-from lakebed.cli.commands.adopt import adopt, import_legacy
-from lakebed.cli.commands.astha import astha
 from lakebed.cli.commands.columns import columns
 from lakebed.cli.commands.configure import configure
-from lakebed.cli.commands.files import files
-from lakebed.cli.commands.insert import insert
+from lakebed.cli.commands.data.adopt import adopt, import_legacy
+from lakebed.cli.commands.data.files import files
+from lakebed.cli.commands.data.insert import insert
+from lakebed.cli.commands.data.reading import explain, read_with, sql
+from lakebed.cli.commands.operations.astha import astha
+from lakebed.cli.commands.operations.recovery import check, doctor, repair, why
+from lakebed.cli.commands.operations.serve import serve
+from lakebed.cli.commands.operations.setup import config, demo, init, migrate, migrate_footers
+from lakebed.cli.commands.operations.upkeep import clean, compaction
 from lakebed.cli.commands.partitions import partitions
-from lakebed.cli.commands.reading import explain, read_with, sql
-from lakebed.cli.commands.recovery import check, doctor, repair, why
-from lakebed.cli.commands.serve import serve
-from lakebed.cli.commands.setup import config, demo, init, migrate, migrate_footers
 from lakebed.cli.commands.snapshots import rollback, snapshots
 from lakebed.cli.commands.tables import tables
-from lakebed.cli.commands.upkeep import clean, compaction
 from lakebed.cli.commands.views import views
 
 
