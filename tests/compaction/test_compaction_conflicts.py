@@ -211,7 +211,7 @@ class Wrong:
     ("spoil", "reported"),
     [
         (lambda r: Rewriting(files=(), before=r.before, after=r.after), "gave 0 rows instead of 60"),
-        (lambda r: Rewriting(files=r.files, before=r.before, after=RowSum(rows=60, hash=1)), "not all the same ones"),
+        (lambda r: Rewriting(files=r.files, before=r.before, after=RowSum(rows=60, hash=1)), "differ from the registered ones"),
         (lambda r: Rewriting(files=r.files, before=RowSum(rows=59, hash=1), after=r.after), "gave 60 rows instead of 59"),
     ],
     ids=["files lost", "other rows", "rows too many"],

@@ -100,12 +100,12 @@ def test_files_that_wait_while_a_commit_is_under_way_share_one_group(registry: R
     later = [publish(registry, table, fake_file(number)).file_ids for number in (2, 3, 4)]
 
     for file_ids in later:
-        with pytest.raises(CommitTimeoutError, match="stands at group 0 and not at 1"):
+        with pytest.raises(CommitTimeoutError, match="is at group 0, not 1"):
             commits.wait(table.table_id, file_ids)
     assert groups_of(registry) == [1, None, None, None]
 
     commit(registry, 1, 80)
-    with pytest.raises(CommitTimeoutError, match="stands at group 1 and not at 2"):
+    with pytest.raises(CommitTimeoutError, match="is at group 1, not 2"):
         commits.wait(table.table_id, later[2])
     assert groups_of(registry) == [1, 2, 2, 2]
 

@@ -68,7 +68,7 @@ def test_two_columns_swap_their_names_in_one_call() -> None:
         (DropColumn(column="nothing"), "there is no column 'nothing': the columns are id, ts"),
         (RenameColumn(column="id", to="TS"), "occurs twice"),
         (RenameColumn(column="id", to="ts"), "occurs twice"),
-        (RenameColumn(column="id", to="id"), "that is how the table is already"),
+        (RenameColumn(column="id", to="id"), "the table already has this schema"),
         (RenameColumn(column="id", to=""), "illegal name"),
         (RenameColumn(column="id", to="lakebed__key"), "kept for Lakebed"),
         (RenameColumn(column="address.street", to="address.road"), "only the last part"),
@@ -82,7 +82,7 @@ def test_two_columns_swap_their_names_in_one_call() -> None:
         (DropColumn(column="address.street"), "drop address itself"),
         (DropColumn(column="prices.value"), "can be neither dropped nor renamed"),
         (RenameColumn(column="lines.element", to="line"), "can be neither dropped nor renamed"),
-        (MakeOptional(column="ts"), "that is how the table is already"),
+        (MakeOptional(column="ts"), "the table already has this schema"),
     ],
 )
 def test_a_change_that_cannot_be_is_refused_with_its_reason(change: Change, reason: str) -> None:

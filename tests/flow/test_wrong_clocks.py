@@ -59,7 +59,7 @@ def test_a_host_more_than_five_minutes_off_the_database_is_refused_before_it_wri
     if kind == "sqlite":
         pytest.skip("the host's clock is the only one")
     with closing(on_host(RunningClock(off_s=off_s))) as lake:
-        with pytest.raises(ClockSkewedError, match="set the wrong one right") as refused:
+        with pytest.raises(ClockSkewedError, match="correct the wrong one") as refused:
             write_partition(lake, 1)
 
         assert refused.value.ahead_s == pytest.approx(off_s, abs=MINUTE_S)

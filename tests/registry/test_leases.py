@@ -100,7 +100,7 @@ def test_an_expired_lease_is_granted_to_another_and_its_old_holder_is_fenced_out
     new = acquire(timed_registry, "elsewhere/2/updater")
 
     for step in (lambda: write_under(timed_registry, old), lambda: renew_lease(timed_registry, old)):
-        with pytest.raises(LeaseLostError, match="was lost after epoch 1: acquire it anew and start from the registry"):
+        with pytest.raises(LeaseLostError, match="was lost after epoch 1: acquire it again and start from the registry"):
             step()
     write_under(timed_registry, new)
     assert timed_registry.query("SELECT key FROM astha_state") == [("2",)]

@@ -77,7 +77,7 @@ def test_a_query_whose_answer_depends_on_rows_of_other_slices_is_recognised(text
     ],
 )
 def test_text_that_is_not_a_query_over_lake_tables_is_refused(text: str) -> None:
-    with pytest.raises(DefinitionRefusedError, match=r"shop\.view cannot be defined so"):
+    with pytest.raises(DefinitionRefusedError, match=r"shop\.view cannot be defined: "):
         parse_sources(VIEW, text)
 
 

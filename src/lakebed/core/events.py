@@ -1,4 +1,4 @@
-"""Typed changes, and who hears of them: a constant, because nobody may subscribe at run time."""
+"""Typed changes, and which component receives which: a constant, because subscriptions do not change at run time."""
 
 from __future__ import annotations
 
@@ -73,18 +73,18 @@ class Event(Generic[RowT]):
 
 
 class Subscriber(Protocol[HandledT]):
-    """A component. Every call may come again: what it makes true must be true once."""
+    """A component. Delivery is at least once: handlers must be idempotent."""
 
     def on_event(self, event: Event[HandledT]) -> None:
         """One change, in the order of its lake table; raises when it could not be handled."""
 
     def on_health(self) -> None:
-        """Returns at once when well, raises when not."""
+        """Return at once when healthy, raise otherwise."""
 
     def on_refresh(self, table_id: int) -> int:
-        """Read the table's state from the registry in one read transaction and make it ours.
+        """Rebuild the component's state of the table from the registry, in one read transaction.
 
-        The journal number that this state reflects: delivery goes on behind it. Also how a component starts.
+        Returns the journal number that this state reflects: delivery continues after it. A component also starts this way.
         """
 
     def get_subscribed_tables(self) -> frozenset[RegistryTable]:

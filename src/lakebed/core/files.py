@@ -47,7 +47,7 @@ class Verify(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnStatistics:
-    """What pruning knows of one column of one file; bounds are sortable bytes (core.bounds)."""
+    """The statistics of one column of one file, for pruning; bounds are sortable bytes (core.bounds)."""
 
     field_id: int
     null_count: int | None = None

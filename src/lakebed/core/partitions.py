@@ -35,7 +35,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPartition:
-    """A partition to publish. Without `insert_range` the registry draws the next free slot of the table.
+    """A partition to publish. Without `insert_range` the registry allocates the next free slot of the table.
 
     `event_range` is closed: the smallest and the largest event time of the rows, in microseconds.
     """
@@ -69,6 +69,6 @@ class NewPartition:
 
 
 def join_event_ranges(ranges: Iterable[EventRange | None]) -> EventRange | None:
-    """From the first event time to the last; a range that is not known widens nothing."""
+    """From the first event time to the last; unknown ranges are ignored."""
     known = [one for one in ranges if one is not None]
     return (min(low for low, _ in known), max(high for _, high in known)) if known else None

@@ -1,4 +1,4 @@
-"""How code in the middle of a long call says that it gets somewhere, without knowing who waits for it."""
+"""Progress reports from inside long calls, to whatever listener the caller has set."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LISTENER: ContextVar[Callable[[], None] | None] = ContextVar("progress_listener
 
 
 def report_progress() -> None:
-    """Call it between the steps of anything that may take minutes. Cheap, and without effect where nothing listens.
+    """Call it between the steps of anything that may take minutes. Cheap, and without effect when there is no listener.
 
     A thread that the call starts must run in a copy of its context, or its reports reach no listener.
     """

@@ -18,7 +18,7 @@ _ASSIGNED = re.compile(
 
 
 class Redactor:
-    """Hides passwords in URLs and assignments, and the given secrets wherever they stand."""
+    """Hides passwords in URLs and assignments, and the given secrets wherever they occur."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         found = {form for secret in secrets for form in _spell(secret) if len(form) >= _LEAST_CHARS}
@@ -44,7 +44,7 @@ def hide_secrets(text: str) -> str:
 
 
 def strip_password(url: str) -> str:
-    """The same place without the password; whoever connects there finds it in the environment, or in PostgreSQL's password file."""
+    """The URL without the password, which a process that connects reads from the environment or from PostgreSQL's password file."""
     before, asked, query = _IN_URL.sub(r"\g<before>@", url).partition("?")
     kept = [part for part in query.split("&") if not part.lower().startswith("password=")]
     return f"{before}{asked if any(kept) else ''}{'&'.join(kept)}"

@@ -55,7 +55,7 @@ class Rows(Sequence[RowT], Generic[RowT]):
 
     def to_arrow(self) -> pa.Table:
         """Times are UTC timestamps in microseconds; a column that can be None is nullable."""
-        import pyarrow as pa  # noqa: PLC0415 - values stay usable where nobody asks for Arrow
+        import pyarrow as pa  # noqa: PLC0415 - values stay usable without Arrow
 
         schema = arrow_schema(self._kind)
         return pa.table([pa.array([getattr(row, field.name) for row in self._rows], type=field.type) for field in schema], schema=schema)

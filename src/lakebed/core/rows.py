@@ -113,7 +113,7 @@ class TableSnapshots:
 
 Row = Tables | TableMetadata | TableFiles | TableStats | TableSnapshots
 
-# These change by the thousand. Whoever reads such an UPDATE takes the rest from the row or, once it is gone, from the image of its deletion.
+# One statement may change thousands. The reader of such an UPDATE takes the rest from the row or, once it is gone, from the image of its deletion.
 PARTIAL_IMAGE: frozenset[type[Row]] = frozenset({TableFiles})
 
 

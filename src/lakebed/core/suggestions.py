@@ -37,7 +37,7 @@ def missing_column(name: str, known: Iterable[str], *, listed: Iterable[str] | N
 
 
 def require_options(what: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse keyword arguments that nobody would look at."""
+    """Refuse unknown keyword arguments."""
     understood = tuple(known)
     for name in given:
         if name not in understood:

@@ -1,4 +1,4 @@
-"""The maintenance tasks of a lake, and when each of them runs unless told otherwise."""
+"""The maintenance tasks of a lake, and the default schedule of each."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Time = datetime | date | str
 
 
 class Clock(Protocol):
-    """Where 'now' comes from; the registry's database unless a test brings its own."""
+    """The source of the current time: the registry's database unless a test brings its own."""
 
     def __call__(self) -> int:
         """Now, in UTC microseconds."""
@@ -84,7 +84,7 @@ class TimeRange:
             message = f"range [{show(self.begin)}, {show(self.end)}) {kind}"
             raise InvalidRangeError(message)
         if self.begin < MIN_MICROS or self.end > MAX_MICROS:
-            message = f"range [{self.begin}, {self.end}) lies outside the years 1 to 9999"
+            message = f"range [{self.begin}, {self.end}) is outside the years 1 to 9999"
             raise InvalidRangeError(message)
 
     @classmethod
@@ -103,7 +103,7 @@ class TimeRange:
 
     @classmethod
     def open_ended(cls, begin: Time | None, end: Time | None) -> TimeRange | None:
-        """None when neither end is given; an end that is left out lies at the edge of the calendar."""
+        """None when neither end is given; an omitted end is the edge of the calendar."""
         if begin is None and end is None:
             return None
         return cls(begin=MIN_MICROS if begin is None else to_micros(begin), end=MAX_MICROS if end is None else to_micros(end))
@@ -129,13 +129,13 @@ def parse_duration(given: str | int | timedelta, *, what: str = "slice") -> int:
     """A positive whole number of microseconds, from `15m`, a timedelta or the number itself."""
     micros = _micros(given)
     if micros is None or micros <= 0:
-        message = f"{what} {given!r} is no positive whole number of microseconds: write it as 15m, 1h, 1d, 500ms or 10us"
+        message = f"{what} {given!r} is not a positive whole number of microseconds: write it as 15m, 1h, 1d, 500ms or 10us"
         raise InvalidValueError(message)
     return micros
 
 
 def read_age(given: timedelta | str, *, what: str) -> timedelta:
-    """A timedelta, or text such as `30d`; a bare number would not say of what."""
+    """A timedelta, or text such as `30d`; a bare number has no unit."""
     match given:
         case timedelta():
             return given

@@ -2,9 +2,9 @@
 
     LakebedError
     ├── RefusedError       fix the request; nothing was changed
-    ├── ConflictError      somebody else was first: read again, then retry
-    ├── UnavailableError   nothing is wrong with the request: try later
-    └── CorruptionError    stop and tell a person
+    ├── ConflictError      another writer committed first: read again, then retry
+    ├── UnavailableError   the request is valid, but a resource is unavailable: try later
+    └── CorruptionError    stored state is damaged: stop and investigate
 
 A code is what programs match on: never rename one.
 """

@@ -1,4 +1,4 @@
-"""Somebody else was first: read again, then retry."""
+"""Another writer committed first: read again, then retry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PartitionConflictError(ConflictError):
 
 
 class VictimsChangedError(ConflictError):
-    """A compare-and-swap lost: some of the partitions or files to replace are gone."""
+    """A compare-and-swap failed: some of the partitions or files to replace are gone."""
 
     code = "victims_changed"
 
@@ -29,7 +29,7 @@ class VictimsChangedError(ConflictError):
 
 
 class SourceChangedError(ConflictError):
-    """What a slice of a view set was built from changed before it could be published."""
+    """The source rows of a view set's slice changed before the slice could be published."""
 
     code = "source_changed"
 
@@ -39,7 +39,7 @@ class SourceChangedError(ConflictError):
 
 
 class SchemaChangedError(ConflictError):
-    """The table got another schema while rows were written for the one it had."""
+    """The schema of the table changed while rows were written under the previous one."""
 
     code = "schema_changed"
 
@@ -71,7 +71,7 @@ class OperationConflictError(ConflictError):
 
 
 class LeaseHeldError(ConflictError):
-    """Somebody else holds the lease."""
+    """Another owner holds the lease."""
 
     code = "lease_held"
 
@@ -81,10 +81,10 @@ class LeaseHeldError(ConflictError):
 
 
 class LeaseLostError(ConflictError):
-    """Our lease expired and a newer epoch was granted: nothing of ours may be written any more."""
+    """Our lease expired and a newer epoch was granted: this holder may not write any more."""
 
     code = "lease_lost"
 
     def __init__(self, name: str, *, epoch: int) -> None:
-        super().__init__(f"lease {name} was lost after epoch {epoch}: acquire it anew and start from the registry")
+        super().__init__(f"lease {name} was lost after epoch {epoch}: acquire it again and start from the registry")
         self.name, self.epoch = name, epoch

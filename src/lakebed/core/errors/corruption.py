@@ -1,4 +1,4 @@
-"""Stop and tell a person."""
+"""Stored state is damaged: stop and investigate."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ class JournalGapError(CorruptionError):
 
 
 class RegistryBehindError(CorruptionError):
-    """The warehouse holds files of operations that this registry never heard of: it was restored from an older backup."""
+    """The warehouse holds files of operations that this registry does not know: it was restored from an older backup."""
 
     code = "registry_behind"
 
     def __init__(self, warehouse: str, *, operations: int, example: str) -> None:
         super().__init__(
-            f"{warehouse} holds files of {operations} operation(s) that this registry never heard of, such as {example}: it was restored "
-            "from an older backup, and nothing is swept until somebody decides; put a newer backup back, register the files that are wanted, "
+            f"{warehouse} holds files of {operations} operation(s) that this registry does not know, such as {example}: it was restored "
+            "from an older backup, and nothing is swept until you decide; restore a newer backup, register the files that you need, "
             "or give them up with `lakebed repair --give-up-newer --execute`"
         )
         self.warehouse, self.operations, self.example = warehouse, operations, example
@@ -82,7 +82,7 @@ class RewriteMismatchError(CorruptionError):
     code = "rewrite_mismatch"
 
     def __init__(self, what: str, *, expected: int, found: int, other_rows: bool = False) -> None:
-        gave = f"{found} rows that are not all the same ones" if other_rows else f"{found} rows instead of {expected}"
+        gave = f"{found} rows that differ from the registered ones" if other_rows else f"{found} rows instead of {expected}"
         super().__init__(f"rewriting {what} gave {gave}; nothing was changed: run `lakebed check --deep`")
         self.what, self.expected, self.found = what, expected, found
 
@@ -107,7 +107,7 @@ class UndecodableChangeError(CorruptionError):
 
 
 class ForeignCommitError(CorruptionError):
-    """Another program changed a table's Iceberg metadata; Lakebed stops for that table, inserts go on."""
+    """Another program changed a table's Iceberg metadata; commits to that table stop, inserts continue."""
 
     code = "foreign_commit"
 
@@ -123,7 +123,9 @@ class ForeignCommitError(CorruptionError):
 
 def _foreign_remedy(table: str, changed: Sequence[str]) -> str:
     if "format version" in changed:  # no table goes back to an earlier version
-        return f"`lakebed repair {table} --how rebuild --execute` makes the Iceberg table again from the registry, without its earlier snapshots"
+        return (
+            f"`lakebed repair {table} --how rebuild --execute` recreates the Iceberg table from the registry, without its earlier snapshots"
+        )
     discard = f"`lakebed repair {table} --how discard_foreign --execute` goes back to what Lakebed wrote"
     if tuple(changed) == ("main",):
         return f"`lakebed repair {table} --how adopt_foreign --execute` registers the files that it added, {discard}"

@@ -18,7 +18,7 @@ class RefusedError(LakebedError):
 
 
 class ConflictError(LakebedError):
-    """Another writer was first; read again and retry."""
+    """Another writer committed first; read again and retry."""
 
     code = "conflict"
 
@@ -30,6 +30,6 @@ class UnavailableError(LakebedError):
 
 
 class CorruptionError(LakebedError):
-    """Stored state contradicts itself; stop and look."""
+    """Stored state contradicts itself; stop and investigate."""
 
     code = "corruption"

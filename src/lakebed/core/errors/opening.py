@@ -1,4 +1,4 @@
-"""The lake is not there, cannot be opened by this program, or was closed; nothing was changed."""
+"""The lake does not exist, cannot be opened by this program, or was closed; nothing was changed."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class RegistryOlderError(RefusedError):
 
 
 class RegistryRefusedError(RefusedError):
-    """The registry's place or state is unfit (network drive, foreign database, open permissions)."""
+    """The registry's location or state is unsuitable (network drive, foreign database, open permissions)."""
 
     code = "registry_refused"
 
 
 class RegistryMissingError(RefusedError):
-    """No registry is at the URL, and the call is not one that creates."""
+    """There is no registry at the URL, and the call does not create one."""
 
     code = "registry_missing"
 
     def __init__(self, url: str, *, warehouse: str | None = None) -> None:
-        """`warehouse` holds the files of a registry that was made before: a new one could not be its own."""
+        """`warehouse` is given if it holds the files of another registry, so that a new registry could not own it."""
         missing = f"no lake here: there is no registry at {url}"
         if warehouse is None:
             super().__init__(f"{missing}: check the spelling, or run `lakebed init`; nothing was created")
@@ -80,7 +80,7 @@ class WrongLakeError(RefusedError):
 
 
 class LakeClosedError(RefusedError):
-    """The lake, or what was made from it, is used after `close`."""
+    """The lake, or an object made from it, was used after `close`."""
 
     code = "lake_closed"
 

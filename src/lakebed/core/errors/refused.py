@@ -35,7 +35,7 @@ class InvalidRangeError(RefusedError):
 
 
 class InvalidValueError(RefusedError):
-    """An argument has the right type but a value that can never be right."""
+    """An argument has the right type but an invalid value."""
 
     code = "invalid_value"
 
@@ -51,7 +51,7 @@ class PathRefusedError(RefusedError):
 
 
 class NotAFileError(RefusedError):
-    """The path is there but is no regular file (directory, FIFO, device)."""
+    """The path exists but is not a regular file (directory, FIFO, device)."""
 
     code = "not_a_file"
 
@@ -61,7 +61,7 @@ class NotAFileError(RefusedError):
 
 
 class FileMissingError(RefusedError):
-    """The path names nothing."""
+    """The path does not exist."""
 
     code = "file_missing"
 
@@ -91,7 +91,7 @@ class LimitExceededError(RefusedError):
 
 
 class NotAllowedError(RefusedError):
-    """Who asks is not among the lake's administrators."""
+    """The caller is not among the lake's administrators."""
 
     code = "not_allowed"
 
@@ -131,7 +131,7 @@ class SchemaRefusedError(RefusedError):
 
 
 class RollbackRefusedError(RefusedError):
-    """A name of the snapshot's columns belongs to another column now."""
+    """A column name of the snapshot is now the name of another column."""
 
     code = "rollback_refused"
 
@@ -160,13 +160,13 @@ class TableExistsError(RefusedError):
     code = "table_exists"
 
     def __init__(self, table: str, *, found: str | None = None) -> None:
-        alike = f" as {found}, and names that differ in case alone are one name" if found not in {None, table} else ""
+        alike = f" as {found}, and names that differ only in case are the same name" if found not in {None, table} else ""
         super().__init__(f"table {table} exists already{alike}: choose another name or drop it")
         self.table, self.found = table, found
 
 
 class QueryRefusedError(RefusedError):
-    """The text is no single query that only reads."""
+    """The text is not a single read-only query."""
 
     code = "query_refused"
 
@@ -182,7 +182,7 @@ class DefinitionRefusedError(RefusedError):
     code = "definition_refused"
 
     def __init__(self, view: str, *, reason: str) -> None:
-        super().__init__(f"{view} cannot be defined so: {reason}")
+        super().__init__(f"{view} cannot be defined: {reason}")
         self.view, self.reason = view, reason
 
 
@@ -197,7 +197,7 @@ class PartitionNotFoundError(RefusedError):
 
 
 class AnotherCheckpointError(RefusedError):
-    """The batch was counted by another checkpoint than the newest registered batch of the stream."""
+    """The batch was numbered by another checkpoint than the newest registered batch of the stream."""
 
     code = "another_checkpoint"
 
@@ -221,14 +221,14 @@ class AmbiguousPartitionError(RefusedError):
 
 
 class PartitionStraddlesError(RefusedError):
-    """A range was to be retired, and every partition it meets reaches beyond it. The command line exits 3."""
+    """Every partition that overlaps the range to retire extends beyond it; the command line exits 3."""
 
     code = "partition_straddles"
 
     def __init__(self, wanted: str, *, straddles: tuple[str, ...], widest: str) -> None:
         more = f" (and {len(straddles) - 1} more)" if len(straddles) > 1 else ""
         super().__init__(
-            f"nothing was retired: no partition lies wholly inside {wanted}, and {straddles[0]} reaches beyond it{more}. "
+            f"nothing was retired: no partition is wholly inside {wanted}, and {straddles[0]} extends beyond it{more}. "
             f"Widen the range to {widest}, or retire one partition by its own slice with retire_partition_by_metadata"
         )
         self.wanted, self.straddles, self.widest = wanted, straddles, widest
@@ -273,7 +273,7 @@ class OperationNotFoundError(RefusedError):
 
 
 class ClockRegressedError(RefusedError):
-    """The table's newest slot lies so far ahead that the clock must have jumped back."""
+    """The table's newest slot is so far ahead of the clock that the clock must have jumped back."""
 
     code = "clock_regressed"
 
@@ -294,7 +294,7 @@ class ClockSkewedError(RefusedError):
         self.host, self.database, self.ahead_s = host, database, (host - database).total_seconds()
         super().__init__(
             f"the clock of this host says {host.isoformat()}, the database's {database.isoformat()}: they differ by {abs(self.ahead_s):.0f} s, "
-            "and 300 s are allowed; nothing was written: set the wrong one right (NTP), then retry"
+            "and 300 s are allowed; nothing was written: correct the wrong one (NTP), then retry"
         )
 
 

@@ -1,4 +1,4 @@
-"""Nothing is wrong with the request: try later."""
+"""The request is valid, but a resource is unavailable: try later."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lakebed.core.errors.families import UnavailableError
 
 
 class CommitTimeoutError(UnavailableError):
-    """The rows are registered and safe, but Iceberg has not reached them within the time given, or nobody can say whether it has."""
+    """The rows are registered and safe, but Iceberg has not reached them within the time given, or it is unknown whether it has."""
 
     code = "commit_timeout"
 
@@ -24,7 +24,7 @@ class CommitTimeoutError(UnavailableError):
             how_far = f"the registry did not say within {timeout_s:g} s whether Iceberg has them ({reason})"
         else:
             whose = f"{holder} publishes" if holder else "no process publishes: keep one open, or run a service"
-            how_far = f"Iceberg stands at group {committed} and not at {group} after {timeout_s:g} s; {whose}"
+            how_far = f"Iceberg is at group {committed}, not {group}, after {timeout_s:g} s; {whose}"
         super().__init__(f"{table}: the rows are registered, but {how_far}; wait again, do not insert again")
         self.table, self.group, self.committed, self.holder = table, group, committed, holder
 
@@ -64,13 +64,13 @@ class StorageUnavailableError(UnavailableError):
 
 
 class SparkUnavailableError(UnavailableError):
-    """Spark stopped, or lost what it was working with."""
+    """Spark stopped, or lost its working state."""
 
     code = "spark_unavailable"
 
 
 class ReadExpiredError(UnavailableError):
-    """A snapshot was held for too long; a fresh one will answer."""
+    """A registry snapshot was held for too long; open a new one."""
 
     code = "read_expired"
 

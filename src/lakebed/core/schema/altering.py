@@ -42,7 +42,7 @@ class RenameColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropColumn:
-    """Its values stay in the files, and no column of the same name will ever see them."""
+    """Its values stay in the files; a later column of the same name never reads them."""
 
     column: str
 
@@ -81,7 +81,7 @@ def alter(schema: Schema, changes: Sequence[Change], *, history: Iterable[Schema
         fields = _apply(fields, change, used)
     altered = _checked(fields)
     if altered == schema:
-        message = f"{'; '.join(map(str, changes))}: that is how the table is already"
+        message = f"{'; '.join(map(str, changes))}: the table already has this schema"
         raise SchemaRefusedError(message)
     return altered
 
@@ -99,7 +99,7 @@ def list_needed(schema: Schema, *, event_time: int | None, partition_by: Sequenc
 
 
 def require_settings(schema: Schema, *, partition_by: Sequence[str], sort_by: Sequence[str]) -> None:
-    """Refuse settings that name no column, or one of an unfit type."""
+    """Refuse settings that name no column, or one of an unsuitable type."""
     for text in partition_by:
         parse_transform(text)
     list_needed(schema, event_time=None, partition_by=partition_by, sort_by=sort_by)

@@ -70,7 +70,7 @@ def upper_bound(kind: Primitive, value: Value) -> bytes | None:
 
 
 def coordinate(kind: Primitive, value: Value) -> float | None:
-    """Where a value lies on the range index, or None when its type is not a number or a time."""
+    """The position of a value on the range index, or None when its type is not a number or a time."""
     match kind.name:
         case "timestamp" | "timestamptz":
             return _as_int(kind, value) / 1e6 - _INDEX_EPOCH_S
@@ -91,13 +91,13 @@ def _as_int(kind: Primitive, value: Value) -> int:
         case "date", date() if not isinstance(value, datetime):
             return days_of(value)
         case _:
-            message = f"{value!r} is no value of type {kind}"
+            message = f"expected a value of type {kind}, got {value!r}"
             raise InvalidValueError(message)
 
 
 def _number(value: Value) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        message = f"{value!r} is no number"
+        message = f"expected a number, got {value!r}"
         raise InvalidValueError(message)
     try:
         return float(value)
@@ -108,7 +108,7 @@ def _number(value: Value) -> float:
 
 def _require(value: Value, wanted: type[_Exact]) -> _Exact:
     if not isinstance(value, wanted):
-        message = f"{value!r} is no {wanted.__name__}"
+        message = f"expected a {wanted.__name__}, got {value!r}"
         raise InvalidValueError(message)
     return value
 
@@ -132,7 +132,7 @@ def _encode_decimal(kind: Primitive, value: Value) -> bytes:
     # A whole number must not pass through a float, which keeps 17 digits only.
     number = Decimal(value) if isinstance(value, Decimal | int) and not isinstance(value, bool) else Decimal(str(_number(value)))
     if not number.is_finite():
-        message = f"{number} is no value of type {kind}"
+        message = f"expected a value of type {kind}, got {number}"
         raise InvalidValueError(message)
     unscaled = int(number.scaleb(kind.scale, _WIDE).to_integral_value(context=_WIDE))
     if not -_SIGN_128 <= unscaled < _SIGN_128:

@@ -47,7 +47,7 @@ class _Token:
 
 
 def parse_columns(text: str, *, table: str) -> Schema:
-    """A first version: ids are given in the order of the columns, parents before children. Comments are read over."""
+    """A first version: ids are given in the order of the columns, parents before children. Comments are ignored."""
     schema = Schema(fields=_Parser(text, table).columns())
     require_clear_names(schema)
     return schema

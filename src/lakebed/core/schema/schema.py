@@ -165,7 +165,7 @@ _BAD_NAME = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def require_clear_names(schema: Schema) -> None:
-    """Refuse names that Spark, Parquet or Iceberg could not tell apart or not carry."""
+    """Refuse names that Spark, Parquet or Iceberg could not distinguish or represent."""
     seen: dict[str, str] = {}
     for path, field in _paths(schema.fields, ()):
         shown = ".".join((*path, field.name))

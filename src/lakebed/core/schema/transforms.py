@@ -187,12 +187,12 @@ def _column(text: str, whole: str) -> str:
 def _unknown(text: str) -> SchemaRefusedError:
     shown = text if len(text) <= 80 else text[:80] + "..."  # noqa: PLR2004 - enough to recognise it
     return SchemaRefusedError(
-        f"{shown!a} is no partition transform: write a column, year(c), month(c), day(c), hour(c), bucket(n, c) or truncate(n, c)"
+        f"{shown!a} is not a partition transform: expected a column, year(c), month(c), day(c), hour(c), bucket(n, c) or truncate(n, c)"
     )
 
 
 def _mismatch(value: Value, source: Primitive) -> InvalidValueError:
-    return InvalidValueError(f"{value!r} is no value of type {source}")
+    return InvalidValueError(f"expected a value of type {source}, got {value!r}")
 
 
 def _micros(value: Value, source: Primitive) -> int:

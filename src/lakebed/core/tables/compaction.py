@@ -44,7 +44,7 @@ class Reason(StrEnum):
     """Why the files of a partition path are taken, or not. Shown and stored: never rename."""
 
     SMALL = "small"  # taken: several small files become fewer
-    JSON = "json"  # taken: what is no Parquet becomes it
+    JSON = "json"  # taken: files of other formats become Parquet
     GOOD = "good"  # every file has a good size
     ALONE = "alone"  # one small file, and none to join it with
     WAITS = "waits"  # the others are not worth rewriting the largest yet
@@ -75,7 +75,7 @@ class Group(Generic[FileT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """One group as people and pictures see it. Sizes are of what would be rewritten where it is taken, of all files where not."""
+    """One group, for display. Sizes are of what would be rewritten where it is taken, of all files where not."""
 
     table: str
     instance: str
@@ -93,7 +93,7 @@ class GroupRow:
 
 @dataclass(slots=True)
 class Budget:
-    """What is left of a call's limits; None is no limit."""
+    """What is left of a call's limits; None means no limit."""
 
     files: int | None = None
     size_bytes: int | None = None
@@ -131,7 +131,7 @@ def require_target(target_bytes: int) -> int:
 
 
 def count_outputs(size_bytes: float, *, target_bytes: int, planned: int = 0) -> int:
-    """Into how many files so much is packed: each within 75 to 180 % of the target, wherever there is enough for one.
+    """The number of files that these bytes become: each within 75 to 180 % of the target, if there are enough bytes for one.
 
     A number that was planned stays as long as it keeps to that.
     """
@@ -144,7 +144,7 @@ def count_outputs(size_bytes: float, *, target_bytes: int, planned: int = 0) -> 
 
 
 def choose_small(files: Iterable[FileT], *, target_bytes: int) -> list[FileT]:
-    """Files worth rewriting: two or more small ones of a partition path, and whatever is no Parquet."""
+    """Files worth rewriting: two or more small ones of a partition path, and all files that are not Parquet."""
     return [file for group in plan_groups(files, target_bytes=target_bytes) for file in group.chosen]
 
 
@@ -183,7 +183,7 @@ def _plan_group(path: str, files: Sequence[FileT], target_bytes: int, budget: Bu
 
 
 def _balance(small: Sequence[FileT]) -> list[FileT]:
-    """Without those that are larger than all smaller ones together; what is no Parquet stays."""
+    """Without those that are larger than all smaller ones together; files that are not Parquet stay."""
     whole = sum(file.size_bytes for file in small)
     left: set[int] = set()
     for file in sorted(small, key=lambda f: f.size_bytes, reverse=True):

@@ -64,7 +64,7 @@ _READ = {SNAPSHOT: _read_policy, RETENTION: _read_retention, RETIRE_AFTER: _read
 
 
 def read_settings(table: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as they are stored, None where one is taken away, without the free properties; refuses what is no setting."""
+    """The settings as they are stored, None where one is taken away, without the free properties; refuses unknown settings."""
     for key in given:
         if key not in _READ and key != FREE:
             _refuse(table, key)
@@ -72,7 +72,7 @@ def read_settings(table: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_free_properties(table: str, given: object) -> dict[str, Any]:
-    """A user's own properties, checked; refuses names of settings, names that only Lakebed writes, and what is no JSON."""
+    """A user's own properties, checked; refuses names of settings, names that only Lakebed writes, and values that are not JSON."""
     if not isinstance(given, Mapping):
         message = f"{table}: properties={given!a}: give a dict such as {{'owner': 'ann'}}"
         raise InvalidValueError(message)

@@ -56,7 +56,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotPolicy:
-    """One trigger and its threshold; the others' thresholds are kept, so that a switch back needs no thought."""
+    """One trigger and its threshold; the others' thresholds are kept, so that switching back restores them."""
 
     trigger: Trigger = Trigger.EVERY_INSERT
     interval_s: float = 60.0

@@ -71,7 +71,7 @@ class Definition:
 
 
 def find_definition(properties: str) -> Definition | None:
-    """The definition among a version's stored properties; None for a plain table, or for text that is no definition of ours."""
+    """The definition among a version's stored properties; None for a plain table, or if the text is not a definition of ours."""
     stored = json.loads(properties).get("definition", "")
     return Definition.from_json(stored) if isinstance(stored, str) and stored.startswith("{") else None
 

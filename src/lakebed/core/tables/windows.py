@@ -55,7 +55,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """One slice, widened so that no partition of source or view straddles its edge, with what lies in it."""
+    """One slice, widened so that no partition of source or view straddles its edge, with the partitions inside."""
 
     insert_range: TimeRange
     source: tuple[PartitionSummary, ...] = field(default=(), repr=False)
@@ -129,7 +129,7 @@ def tiles(partitions: Sequence[PartitionSummary], whole: TimeRange) -> bool:
 
 
 def covers(partitions: Iterable[PartitionSummary], wanted: Iterable[PartitionSummary]) -> bool:
-    """Whether every instant of `wanted` lies in some partition; both ordered by their begin."""
+    """Whether every instant of `wanted` is inside some partition; both ordered by their begin."""
     joined = join_touching(partitions)
     return all(any(j.contains(partition.insert_range) for j in joined) for partition in wanted)
 
@@ -193,7 +193,7 @@ def is_unchanged(window: TimeRange, *, then: Sequence[PartitionSummary], now: Se
 def find_runs(partitions: Sequence[PartitionSummary], *, window_us: int, touching: bool) -> list[tuple[PartitionSummary, ...]]:
     """Longest runs of adjacent partitions of one schema inside one merge window; some are of one partition alone.
 
-    `touching`: view slices are adjacent only when no unprocessed gap lies between them. Slots of a plain
+    `touching`: view slices are adjacent only when no unprocessed gap is between them. Slots of a plain
     table are adjacent when no other partition does.
     """
     runs: list[list[PartitionSummary]] = []
