@@ -142,7 +142,7 @@ def write_partition(
 
 
 def stepped_lake(url: str, warehouse: str, steps: Steps, *, clock: Clock | None = None) -> Lake:
-    """The lake that lies there, every statement to its registry counted."""
+    """The lake at that place, every statement to its registry counted."""
     return Lake(Registry(SteppedBackend(open_backend(url), steps), clock=clock), open_storage(warehouse, create=True))
 
 
@@ -165,7 +165,7 @@ def publish(registry: Registry, table: LakeTable, *files: NewFile, **options: An
 
 
 def within(registry: Registry, body: Callable[[Transaction], T], *tables: TableName) -> T:
-    """`body` in a transaction of its own, as the only writer of `tables` (the orders unless told)."""
+    """`body` in a transaction of its own, as the only writer of `tables` (by default the orders)."""
     return registry.transact(body, tables=tables or (ORDERS,))
 
 

@@ -110,7 +110,7 @@ class Databases:
 
 @pytest.fixture(scope="session")
 def worker_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the shared session's Python workers look for a lake: told once, when Java starts."""
+    """Where the shared session's Python workers look for a lake: set once, when Java starts."""
     return tmp_path_factory.mktemp("workers")
 
 
@@ -142,7 +142,7 @@ def timed_spark_lake(url: str, tmp_path: Path, spark: SparkSession, clock: Fixed
 
 @pytest.fixture(scope="session")
 def databases() -> Iterator[Databases]:
-    # a short path: PostgreSQL's socket lies in it, and a socket's name has at most 107 characters
+    # a short path: PostgreSQL's socket is in it, and a socket's name has at most 107 characters
     with tempfile.TemporaryDirectory(prefix="lb-") as directory, ExitStack() as servers:
         yield Databases(Path(directory), servers)
 
@@ -253,7 +253,7 @@ def another_ice(lake: Lake) -> Iterator[Callable[[], IceLake]]:
 @pytest.fixture
 def shell(url: str, tmp_path: Path) -> Shell:
     """A lake with one table and three partitions, and commands on it."""
-    from shells import Shell  # noqa: PLC0415 - lies beside the tests of the command line
+    from shells import Shell  # noqa: PLC0415 - is beside the tests of the command line
 
     return Shell(url, tmp_path / "warehouse")
 

@@ -174,7 +174,7 @@ def open_stranger(lake: Lake) -> SqlCatalog:
 
 
 def shop_rows(schema: Schema, number: int, *, country: str | None = "DE", day: int = 0, rows: int = ROWS) -> pa.Table:
-    """Rows under the schema's physical names; columns that nobody knows are null."""
+    """Rows under the schema's physical names; unknown columns are null."""
     known: Mapping[str, list[Any]] = {
         "id": list(range(number * 1000, number * 1000 + rows)),
         "ts": [START + timedelta(days=day, seconds=number, microseconds=i) for i in range(rows)],

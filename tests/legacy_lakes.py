@@ -49,7 +49,7 @@ def spans(hour: int, count: int, kind: pa.DataType) -> pa.Table:
 
 @dataclass
 class LegacyLake:
-    """`add` writes a file and its row; `row` only a row, exactly as told."""
+    """`add` writes a file and its row; `row` only a row, exactly as given."""
 
     url: str
     root: Path

@@ -129,7 +129,7 @@ class Cut(Enum):
 
 @dataclass(slots=True)
 class BreakingLine:
-    """Forwards everything between clients and the server, until it is told to break at a commit."""
+    """Forwards everything between clients and the server, until it is set to break at a commit."""
 
     server: str
     url: str
@@ -148,22 +148,22 @@ class BreakingLine:
             client.cut()
 
     def cut_after(self, messages: int) -> None:
-        """All connections, once their clients have sent so many messages from now on; new ones are served."""
+        """All connections, once their clients have sent that number of messages from now on; new ones are served."""
         self._left = messages
 
     def break_at_commit(self, how: Cut, *, for_good: bool = False) -> None:
-        """Of whichever connection commits next; once, or `for_good`: then no connection is answered until it is mended."""
+        """Of whichever connection commits next; once, or `for_good`: then no connection is answered until `restore` is called."""
         self.let_go.clear()
         with self._guard:
             self._armed, self._broken = how, for_good
 
     def break_now(self) -> None:
-        """All connections, and every new one until it is mended."""
+        """All connections, and every new one until `restore` is called."""
         with self._guard:
             self._armed, self._broken = None, True
         self.cut_clients()
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         self._broken = False
 
     def serve(self, client: Wire) -> None:

@@ -77,7 +77,7 @@ def retire_by_range(
     reason: str = "retired",
     grace_us: int = DEFAULT_GRACE_US,
 ) -> RetiredRange:
-    """Retire every partition that lies wholly inside the range; those that only overlap it are named, not touched."""
+    """Retire every partition that is wholly inside the range; those that only overlap it are named, not touched."""
     table = tx.require(name)
     params = {
         "table_id": table.table_id,
@@ -99,7 +99,7 @@ def retire_by_range(
 
 
 def retire_expired(tx: Transaction, name: TableName, *, cutoff: int, limit: int = 1000, grace_us: int = DEFAULT_GRACE_US) -> Retired:
-    """Retire up to `limit` partitions whose last event (or, without events, whose slice) lies before `cutoff`."""
+    """Retire up to `limit` partitions whose last event (or, without events, whose slice) is before `cutoff`."""
     table = tx.require(name)
     ids = tuple(row[0] for row in tx.query(_EXPIRED, {"table_id": table.table_id, "cutoff": cutoff, "limit": limit}))
     return retire_loaded(tx, table, PartitionsToRetire(partition_ids=ids), reason=EXPIRED, grace_us=grace_us)

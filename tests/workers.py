@@ -28,7 +28,7 @@ def answer(worker: subprocess.Popen[str]) -> Any:
 
 
 def publish_one(url: str) -> str:
-    """After a line from whoever started this."""
+    """After a line from the process that started this."""
     with closing(open_registry(url)) as registry:
         table = require_table(registry, ORDERS)
         partition, work = new_partition(table, fake_file(1)), operation()

@@ -26,9 +26,9 @@ def open_registry_and_storage(
     create: bool = True,
     verify: bool = True,
 ) -> tuple[Registry, Storage]:
-    """Registry and warehouse, with `create` made where there is none of both. They belong to each other for life.
+    """Registry and warehouse; `create` makes both where neither exists. They belong to each other for life.
 
-    One that is there is never given a new partner: its name was misspelled, or its partner is away. `verify=False` opens a registry whose triggers were altered, for repair.
+    One that exists is never given a new counterpart: its name was misspelled, or its counterpart is unavailable. `verify=False` opens a registry whose triggers were altered, for repair.
     """
     with ExitStack() as stack:
 
@@ -90,7 +90,7 @@ class _Open(Protocol):
 
 @dataclass(slots=True)
 class _Opening:
-    """The registry is opened last, unless a new warehouse wants to know whose it is."""
+    """The registry is opened last, unless a new warehouse needs its id."""
 
     url: str
     open: _Open
@@ -133,14 +133,14 @@ class _Opening:
 
 
 def _is_unbound(registry: Registry) -> bool:
-    """Whether it has files and never met a warehouse: registries of early revisions knew no marker."""
+    """Whether it has files and was never bound to a warehouse: registries of early revisions knew no marker."""
     return "warehouse_id" not in read_facts(registry) and bool(
         registry.query("SELECT 1 FROM table_files WHERE retired_seq IS NULL LIMIT 1")
     )
 
 
 def _bind(registry: Registry, storage: Storage) -> None:
-    """A registry that met another warehouse would judge its files as lost and the others as orphans; two in one warehouse likewise."""
+    """A registry opened with another warehouse would judge its own files lost and the others orphans; so would two registries of one warehouse."""
     marker, shown, facts = read_marker(storage), registry.backend.shown_url, read_facts(registry)
     if marker.registry_id is not None and marker.registry_id != facts["registry_id"]:
         message = f"{storage.paths.root} holds the files of another registry than {shown}, which would take them for orphans: give both as they were created"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FILE_NAME = "lakebed.toml"
-# Where a command works that was given no lake; `connect` creates by default, and asks for names instead
+# The lake of a command that was given none; `connect` creates by default, and asks for names instead
 COMMAND_URL, COMMAND_WAREHOUSE = "sqlite:///lake.db", "warehouse"
 _PREFIX = "LAKEBED_"
 _SCHEDULE = "schedule"
@@ -141,7 +141,7 @@ def _check(name: str, known: _Known, value: Any, origin: str) -> Any:
     if known.is_number:
         return _number(name, value, origin)
     if origin != "argument" and not isinstance(value, str):
-        message = f"{name}={value!r} ({origin}) is no text: write it in quotes"
+        message = f"{name}={value!r} ({origin}) is not a string: write it in quotes"
         raise InvalidValueError(message)
     return value
 
@@ -152,7 +152,7 @@ def _number(name: str, value: Any, origin: str) -> float:
     except (TypeError, ValueError):
         number = -1.0
     if not 0 <= number < float("inf"):
-        message = f"{name}={value!r} ({origin}) is no number of seconds: give one from 0 on"
+        message = f"{name}={value!r} ({origin}) is not a number of seconds: give 0 or more"
         raise InvalidValueError(message)
     return number
 

@@ -1,4 +1,4 @@
-"""Real pieces for tests of Lakebed and of what is built on it: a clock that stands still, a lake that vanishes, faults on demand."""
+"""Real implementations for tests of Lakebed and of programs that use it: a fixed clock, a temporary lake, injected faults."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def multiply_file(
 ) -> int:
     """Make a table large in seconds: copies of its one published file, ten to a partition, a hundred to a sealed group, over a hundred paths.
 
-    The first copy has the statistics `columns(0)`. Returns the last group; the journal and the counters are true.
+    The first copy has the statistics `columns(0)`. Returns the last group; the journal and the counters are correct.
     """
     table_id, partitions = published.table_id, copies // _FILES_PER_PARTITION
     with registry.write([table_id]) as tx:
@@ -97,7 +97,7 @@ def _add_statistics(tx: Transaction, table_id: int, numbered: Sequence[tuple[int
 
 
 class FixedClock:
-    """Stands still until told otherwise; starts at an aware datetime."""
+    """Stands still until it is advanced; starts at an aware datetime."""
 
     def __init__(self, start: datetime) -> None:
         self.micros = to_micros(start)
@@ -298,7 +298,7 @@ def _real(connection: Connection) -> Connection:
 
 @dataclass(slots=True)
 class StubbornStorage:
-    """A real storage that refuses to delete some paths until it is told otherwise: `Lake(lake.registry, StubbornStorage(lake.storage))`."""
+    """A real storage that refuses to delete some paths until `refused` is emptied: `Lake(lake.registry, StubbornStorage(lake.storage))`."""
 
     real: Storage
     refused: set[str] = field(default_factory=set)

@@ -109,7 +109,7 @@ def found_by(
 
 
 def forget_journal(lake: Patient, table_id: int) -> None:
-    """As a purge does: afterwards no replay can tell what was changed."""
+    """As a purge does: afterwards no replay can show what was changed."""
     lake.run("DELETE FROM change_log WHERE table_id = :t", t=table_id)
     lake.run("DELETE FROM subscriber_cursor WHERE table_id = :t", t=table_id)
     lake.run("UPDATE table_seq SET purged_seq = last_seq WHERE table_id = :t", t=table_id)

@@ -41,7 +41,7 @@ ALWAYS = "partition_incompatible"  # the healthy lake has partitions of an older
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """A healthy registry to copy, and the warehouse that its paths lie in."""
+    """A healthy registry to copy, and the warehouse of its paths."""
 
     url: str
     warehouse: Path

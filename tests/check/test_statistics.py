@@ -30,7 +30,7 @@ WIDE = pa.schema(
         ("place", pa.struct([("x", pa.float64())])),
     ]
 )
-LIES = {
+FALSE_STATISTICS = {
     "a bound above the least value": ("UPDATE file_columns SET lower = upper WHERE field_id = 1", "outside the bounds"),
     "a bound below the greatest time": ("UPDATE file_columns SET upper = lower WHERE field_id = 2", "outside the bounds"),
     "a bound of doubles": ("UPDATE file_columns SET upper = lower WHERE field_id = 3", "outside the bounds"),
@@ -39,11 +39,11 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
-def test_a_plausible_lie_is_found_by_a_deep_check_and_mended(lie: str, lake: Lake) -> None:
+@pytest.mark.parametrize("change", FALSE_STATISTICS)
+def test_plausible_but_false_statistics_are_found_by_a_deep_check_and_repaired(change: str, lake: Lake) -> None:
     make_table(lake.registry)
     write_partition(lake, 1)
-    sql, reported = LIES[lie]
+    sql, reported = FALSE_STATISTICS[change]
     lake.registry.transact(lambda tx: tx.run(sql), tables=[])
 
     shallow, deep = lake.check(), lake.check(deep=True)

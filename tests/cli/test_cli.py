@@ -139,4 +139,4 @@ def test_an_unreadable_registry_file_is_damage(tmp_path: Path) -> None:
     done = run("tables", "list", "--registry", f"sqlite:///{path}")
 
     assert done.exit_code == 3
-    assert "no SQLite database" in done.stderr
+    assert "not a SQLite database" in done.stderr

@@ -121,7 +121,7 @@ PYTHON = [
     call("an unknown repair", "invalid_value", "'magic'", "refresh, rebuild", lambda lake: lake.repair(NAME, how="magic")),  # type: ignore[arg-type]
     # states
     call("rows to delete from a view set", "invalid_value", "is a view set", "delete them from its source", lambda lake: lake.delete(VIEW, "id = 1")),
-    call("a plain table to materialize", "definition_refused", "no view set", "create_view_set", lambda lake: lake.materialize(NAME)),
+    call("a plain table to materialize", "definition_refused", "not a view set", "create_view_set", lambda lake: lake.materialize(NAME)),
     call("nothing to promote", "invalid_value", "no staged definition", "redefine it first", lambda lake: lake.views.promote(VIEW)),
     call("a snapshot that does not exist", "snapshot_not_found", "no snapshot 123", "list them", lambda lake: lake.snapshots.tag(NAME, "a", 123)),
     call("a tag that does not exist", "snapshot_not_found|invalid_value|tag_not_found", "nope", "list|tags", lambda lake: lake.snapshots.untag(NAME, "nope")),
@@ -176,7 +176,7 @@ COMMANDS = [
     command("files|footer|w/nowhere.parquet", 1, "path_refused|footer_not_found", "below the warehouse|never registered"),
     command(f"files|register|/etc/passwd|--table|{NAME}", 1, "REFUSED", "below the warehouse"),
     command(f"views|promote|{VIEW}", 1, "no staged definition", "redefine it first"),
-    command(f"views|regenerate|{NAME}", 1, "no view set", "create_view_set"),
+    command(f"views|regenerate|{NAME}", 1, "not a view set", "create_view_set"),
     command(f"snapshots|tag|{NAME}|a", 2, "Missing argument", "snapshot"),
     command(f"snapshots|tag|{NAME}|a b|123", 1, "' ' is not allowed", "use letters"),
     command(f"snapshots|untag|{NAME}|nope", 1, "nope", "list|tags"),

@@ -98,7 +98,7 @@ def test_an_outcome_that_cannot_be_looked_up_deletes_nothing(lake: Lake, far: La
         swap_over(far, lambda: line.break_at_commit(Cut.AFTER, for_good=True))
 
     assert len(list(tmp_path.rglob("*.parquet"))) == 5
-    line.mend()
+    line.restore()
     assert require_operation(lake.registry, caught.value.op_id).state == "registered"
     assert far.files.recover() == []
     assert (len(live_paths(lake)), read_all(lake)) == (1, rows)

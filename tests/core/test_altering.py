@@ -115,7 +115,7 @@ def test_any_column_can_be_renamed_or_dropped_without_stranding_a_row(schema: Sc
     try:
         altered = alter(schema, [change], history=[])
     except SchemaRefusedError:
-        return  # names that Spark cannot tell apart, or the last column
+        return  # names that Spark takes for one, or the last column
 
     assert not list_obstacles(altered, schema)
     known = schema.by_id

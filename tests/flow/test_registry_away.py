@@ -75,7 +75,7 @@ def test_a_write_whose_connections_are_cut_before_it_is_published_leaves_no_file
             publish_after(lake, line.break_now)
 
         assert files_of(lake) == []
-        line.mend()
+        line.restore()
         require_recoverable(lake, partitions=0)
 
 
@@ -90,7 +90,7 @@ def test_a_write_whose_commit_may_have_arrived_keeps_its_files(databases: Databa
             publish_after(lake, line.break_now)
 
         assert len(files_of(lake)) == 2
-        line.mend()
+        line.restore()
         require_recoverable(lake, partitions=1)
 
 
@@ -113,7 +113,7 @@ def test_an_unknown_outcome_that_the_block_swallows_keeps_the_files(databases: D
             swallow_the_unknown_outcome(lake, line.break_now)
 
         assert len(files_of(lake)) == 2
-        line.mend()
+        line.restore()
 
 
 @dataclass(slots=True)
@@ -209,7 +209,7 @@ def test_a_wait_for_iceberg_goes_on_while_the_connections_are_cut(
             line.break_now()
             waiting = pool.submit(lake._context.commits.wait, done.table_id, done.file_ids, timeout_s=60)
             wait_until(lambda: is_asking_again(caplog))
-            line.mend()
+            line.restore()
             with connect(url, warehouse=place, service="auto") as publishing:
                 snapshot_id = publishing.snapshot(str(ORDERS))
                 committed = waiting.result(60)

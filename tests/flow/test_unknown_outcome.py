@@ -172,7 +172,7 @@ def test_an_outcome_that_cannot_be_looked_up_is_called_unknown_and_nothing_is_cl
         with pytest.raises(OutcomeUnknownError) as caught:
             write_until_it_breaks(far, line)
         assert len(list(tmp_path.rglob("*.parquet"))) == 1
-        line.mend()
+        line.restore()
         assert require_operation(registry, caught.value.op_id).state == "registered"
         assert far.files.recover() == []
         assert far.check().clean

@@ -43,7 +43,7 @@ def framed(meta: bytes) -> bytes:
 
 
 def pyarrow_view(meta: bytes) -> dict[str, Any]:
-    """All that pyarrow tells of a footer, without its length and without the statistics objects' identity."""
+    """All that pyarrow says of a footer, without its length and without the statistics objects' identity."""
     metadata = pq.ParquetFile(pa.BufferReader(framed(meta))).metadata
     view: dict[str, Any] = metadata.to_dict()
     del view["serialized_size"]

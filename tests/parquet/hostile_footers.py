@@ -1,4 +1,4 @@
-"""Footers that somebody made to hurt: each a tail, by what it tries."""
+"""Hostile footers: each a tail, by what it tries."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def corpus() -> dict[str, bytes]:
         "negative children": framed(encode(_with_schema(tree, [replace(_ROOT, 5, -1)]))),
         "children of nobody": framed(encode(_with_schema(tree, [replace(_ROOT, 5, 2**31 - 1)]))),
         "no schema": framed(encode(_with_schema(tree, []))),
-        "names that are no text": framed(meta.replace(b"name", b"\xff\xfe\xfd\xfc")),
+        "names that are not text": framed(meta.replace(b"name", b"\xff\xfe\xfd\xfc")),
         "unknown physical type": framed(encode(_with_schema(drop(tree, 7), [_ROOT, replace(get(tree, SCHEMA)[1][1], 1, 99)]))),
         "columns missing in a row group": framed(encode(_with_columns(tree, keep=1))),
         "no columns in a row group": framed(encode(_with_columns(tree, keep=0))),

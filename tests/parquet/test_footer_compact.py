@@ -115,12 +115,12 @@ def test_malformed_bytes_are_refused_with_the_reason(hostile: bytes, reason: str
         require_struct(hostile)
 
 
-def test_a_lying_count_allocates_nothing() -> None:
-    lying = b"\x19\xf8\xff\xff\xff\xff\x07" + b"\0" * 1000
+def test_a_false_count_count_allocates_nothing() -> None:
+    false_count = b"\x19\xf8\xff\xff\xff\xff\x07" + b"\0" * 1000
 
     tracemalloc.start()
     with pytest.raises(FooterCorruptError):
-        require_struct(lying)
+        require_struct(false_count)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 

@@ -74,7 +74,7 @@ def assert_encloses(found: ColumnStatistics, kind: Primitive, values: list[Any])
     for value in values:
         place = encode_bound(kind, value)
         assert found.lower is None or place is None or found.lower <= place
-        assert found.upper is None or (place is not None and place <= found.upper), "NaN lies above every number"
+        assert found.upper is None or (place is not None and place <= found.upper), "NaN is above every number"
 
 
 @pytest.mark.parametrize("kind", [*KINDS, WIDEST], ids=str)

@@ -117,7 +117,7 @@ SWITCH = datetime(1900, 1, 1, tzinfo=UTC)
         "an old Spark",
         "an older one",
         "the same in both",
-        "not told",
+        "unmarked",
         "a newer Spark",
         "a much newer one",
         "INT96",

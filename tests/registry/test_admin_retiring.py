@@ -88,7 +88,7 @@ def test_a_key_that_matches_nothing_is_refused_and_leaves_no_run(registry: Regis
     fill(registry, 2)
     before = logical_dump(registry)
 
-    with pytest.raises(PartitionNotFoundError, match="its partitions lie in"):
+    with pytest.raises(PartitionNotFoundError, match="its partitions are in"):
         admin.retire_partition_by_metadata(registry, str(ORDERS), insert_begin=hour(0), insert_end=hour(2))
 
     assert logical_dump(registry) == before

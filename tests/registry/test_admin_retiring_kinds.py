@@ -91,7 +91,7 @@ def test_partitions_of_a_dropped_table_can_be_retired(registry: Registry) -> Non
 
 def test_partitions_past_their_retention_go_by_event_time_and_by_slice(timed_registry: Registry, clock: FixedClock) -> None:
     table = make_table(timed_registry)
-    publish(timed_registry, table, fake_file(1), hours=(0, 1))  # its events lie at START
+    publish(timed_registry, table, fake_file(1), hours=(0, 1))  # its events are at START
     publish(timed_registry, table, hours=(1, 2))  # empty: its slice ends two hours after START
     publish(timed_registry, table)  # inserted now, empty
     retention = timedelta(microseconds=clock.micros) - (START - hour(0)) - timedelta(seconds=START.timestamp())

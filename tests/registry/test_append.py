@@ -1,4 +1,4 @@
-"""PostgreSQL appends in one call; whatever is no plain append must take the general way, with the same answer."""
+"""PostgreSQL appends in one call; anything but a plain append must take the general way, with the same answer."""
 
 from __future__ import annotations
 

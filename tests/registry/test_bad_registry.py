@@ -50,13 +50,13 @@ with open_registry(sys.argv[1]).write([TableName("shop", "orders")]):
 
 @pytest.fixture
 def file(databases: Databases) -> Path:
-    """The file of a SQLite registry that nobody has open."""
+    """The file of a SQLite registry that no process has open."""
     return file_of(databases.new("sqlite"))
 
 
 @pytest.fixture
 def postgres(databases: Databases) -> Iterator[str]:
-    """The URL of a PostgreSQL registry that nobody has open."""
+    """The URL of a PostgreSQL registry that no process has open."""
     url = databases.new("postgresql")
     yield url
     databases.drop(url)
@@ -78,7 +78,7 @@ def script(url: str, *statements: str) -> None:
                 connection.execute(statement)
 
 
-# -- somebody else holds it --------------------------------------------------------------------
+# -- another process holds it ------------------------------------------------------------------
 
 
 @contextmanager
@@ -142,7 +142,7 @@ def test_closing_while_a_stopped_writer_holds_the_lock_ends_in_time_and_raises_n
     make_table(registry)
 
     with stopped_writer(url):
-        hasty = open_registry(url, timeout_s=3600)  # whoever waited would be ended by the limit of the test
+        hasty = open_registry(url, timeout_s=3600)  # a wait would be ended by the limit of the test
         hasty.close()
         assert hasty.take_idle() == []
 
@@ -291,7 +291,7 @@ def test_a_file_that_is_no_database_is_corrupt_and_left_alone(tmp_path: Path, co
     path.write_bytes(content)
     path.chmod(0o600)
 
-    with pytest.raises(CorruptionError, match="damaged or no SQLite database"):
+    with pytest.raises(CorruptionError, match="damaged or not a SQLite database"):
         open_registry(f"sqlite:///{path}")
 
     assert path.read_bytes() == content
@@ -313,7 +313,7 @@ def test_what_is_no_regular_file_is_refused(tmp_path: Path, make: object) -> Non
     assert callable(make)
     make(path)
 
-    with pytest.raises(RegistryRefusedError, match="is no regular file"):
+    with pytest.raises(RegistryRefusedError, match="is not a regular file"):
         open_registry(f"sqlite:///{path}")
 
 

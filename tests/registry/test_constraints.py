@@ -263,7 +263,7 @@ def test_a_batch_is_open_once_among_those_not_rolled_back(registry: Registry) ->
 
 
 def test_every_unique_rule_has_one_name_on_both_databases() -> None:
-    """SQLite tells only the columns, so the names are written down."""
+    """SQLite names only the columns, so the names are written down."""
     declared = {
         ", ".join(f"{table.name}.{column.name}" for column in rule.columns): str(rule.name)
         for table in METADATA.tables.values()

@@ -19,7 +19,7 @@ with heartbeat._changed:
 
 
 def test_a_process_may_end_inside_an_open_write(url: str) -> None:
-    """The thread that renews the lease of a write that nobody ended must not keep the process alive."""
+    """The thread that renews the lease of a write that was never ended must not keep the process alive."""
     subprocess.run([sys.executable, "-c", _OPEN, url], check=True, timeout=60)
 
 

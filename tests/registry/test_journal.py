@@ -62,7 +62,7 @@ def read_state(registry: Registry, table_id: int) -> State:
 
 
 def fold(events: list[Event[Row]]) -> State:
-    """The monitored rows as the journal tells them; refuses an image that contradicts the one before."""
+    """The monitored rows as the journal holds them; refuses an image that contradicts the one before."""
     state: State = {}
     for event in events:
         key = (event.table, event.data.id)
@@ -139,7 +139,7 @@ def test_an_update_of_a_file_that_vanished_without_a_change_is_a_typed_error(reg
         tx.run("DELETE FROM table_files")
         tx.run("DELETE FROM change_log WHERE operation = 'DELETE' AND registry_table = 'table_files'")
 
-    with pytest.raises(UndecodableChangeError, match=r"is of table_files row .* gone without a change that tells of it: refresh"):
+    with pytest.raises(UndecodableChangeError, match=r"is of table_files row .* gone without a recorded deletion: refresh"):
         read_changes(registry, 1, after=0, limit=8)
 
 
@@ -259,7 +259,7 @@ def test_a_change_that_does_not_fit_its_row_type_is_a_typed_error(registry: Regi
 
 
 def test_every_stored_image_of_earlier_versions_still_decodes(registry: Registry) -> None:
-    """Images lie in journals for as long as a component is away: what was written once must be read for ever."""
+    """Images stay in journals for as long as a component is away: what was written once must be read for ever."""
     make_table(registry)
     golden: list[dict[str, Any]] = json.loads(GOLDEN.read_text())
     with registry.write() as tx:

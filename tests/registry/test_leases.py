@@ -173,7 +173,7 @@ def test_a_living_process_of_this_host_and_any_of_another_keep_theirs(registry: 
 def test_a_process_in_another_namespace_of_ids_keeps_its_lease_though_the_host_has_the_same_name(registry: Registry) -> None:
     prefix = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")
     if shutil.which("unshare") is None or subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("this system lets nobody make a namespace of process ids")
+        pytest.skip("this system does not allow a new namespace of process ids")
     with named_process(*prefix) as (pid, owner):
         assert pid < 10
         assert owner.partition("/")[0] == socket.gethostname()
@@ -186,7 +186,7 @@ def said_behind_a_mount(mount: str, program: str, *arguments: str) -> str:
     """What a Python program prints where only it sees the mount: containers hide parts of /proc like this."""
     prefix = ("unshare", "--user", "--map-root-user", "--mount")
     if shutil.which("unshare") is None or subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("this system lets nobody make a namespace of mounts")
+        pytest.skip("this system does not allow a new namespace of mounts")
     command = [*prefix, "sh", "-c", f'mount {mount} && exec "$@"', "sh", sys.executable, "-c", program, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 

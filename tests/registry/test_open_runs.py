@@ -209,7 +209,7 @@ def write_until_commit(other: Registry, steps: Steps, tables: Sequence[TableName
 
 
 class Late(SteppedBackend):
-    """The server carries out the first commit only when somebody waits for it; the client has lost the line by then."""
+    """The server carries out the first commit only when another transaction waits for it; the client has lost the line by then."""
 
     def __init__(self, real: Backend, watcher: Registry) -> None:
         super().__init__(real, Steps())

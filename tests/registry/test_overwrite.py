@@ -1,4 +1,4 @@
-"""Overwriting partition paths: what was seen goes, what came meanwhile stays, and whoever lost is told."""
+"""Overwriting partition paths: what was seen goes, what came meanwhile stays, and the writer that lost gets an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many processes at once: nothing overlaps, nothing is lost, nothing is counted twice, and every loser is told why."""
+"""Many processes at once: nothing overlaps, nothing is lost, nothing is counted twice, and every refused writer gets the reason."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_a_key_that_matches_nothing_names_the_range_that_exists(registry: Regist
     publish(registry, table, fake_file(1), hours=(2, 5))
     before = logical_dump(registry)
 
-    with pytest.raises(PartitionNotFoundError, match=r"its partitions lie in \[2026-01-01T02:00:00Z, 2026-01-01T05:00:00Z\)"):
+    with pytest.raises(PartitionNotFoundError, match=r"its partitions are in \[2026-01-01T02:00:00Z, 2026-01-01T05:00:00Z\)"):
         by_key(registry, (2, 4))
     with pytest.raises(PartitionNotFoundError, match="under schema beef"):
         by_key(registry, (2, 5), schema_hash="beef")

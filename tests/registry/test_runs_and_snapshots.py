@@ -1,4 +1,4 @@
-"""Rows that tell what was done: maintenance runs and Iceberg snapshots."""
+"""Rows that record what was done: maintenance runs and Iceberg snapshots."""
 
 from __future__ import annotations
 

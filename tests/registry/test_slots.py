@@ -1,4 +1,4 @@
-"""Where a plain insert lies on the insert-time axis: its own microsecond, whatever the clock does."""
+"""The place of a plain insert on the insert-time axis: its own microsecond, whatever the clock does."""
 
 from __future__ import annotations
 

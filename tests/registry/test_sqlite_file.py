@@ -1,4 +1,4 @@
-"""The SQLite file itself: private, durable, with a bounded WAL that nobody deletes under the living."""
+"""The SQLite file itself: private, durable, with a bounded WAL that is never deleted under open connections."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WAL_ALARM_BYTES = 64 * 1024 * 1024
 
 @pytest.fixture
 def file(databases: Databases) -> Path:
-    """A SQLite registry that nobody has open."""
+    """A SQLite registry that no process has open."""
     path = parse_url(databases.new("sqlite"))
     assert isinstance(path, Path)
     return path
@@ -103,7 +103,7 @@ def test_a_long_reader_raises_the_alarm_and_the_wal_shrinks_when_it_ends(file: P
             reader.query("SELECT count(*) FROM tables")
             for number in range(260):
                 publish(registry, table, replace(fake_file(number), footer=heavy))
-        assert "a long reader keeps the registry's WAL from shrinking" in caplog.messages
+        assert "a long read keeps the registry's WAL from shrinking" in caplog.messages
         assert registry.backend.wal_bytes() >= WAL_ALARM_BYTES
 
         for number in range(260):

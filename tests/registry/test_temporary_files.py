@@ -128,7 +128,7 @@ def test_the_files_between_those_that_go_keep_every_row(registry: Registry, each
 
 
 def test_rows_of_a_file_that_another_finalized_are_left_alone(timed_registry: Registry, clock: FixedClock) -> None:
-    """Only whoever takes the queue entry under its own claim may touch the rest."""
+    """Only the process that takes the queue entry under its own claim may touch the rest."""
     queue_fakes(timed_registry, 3)
     slow = claim_expired(timed_registry)
     clock.advance(seconds=301)

@@ -1,4 +1,4 @@
-"""Hints wake a follower at once; what it then reads is complete and in commit order, whoever wrote it."""
+"""Hints wake a follower at once; what it then reads is complete and in commit order, whichever process wrote it."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_commit_of_this_process_names_its_table(registry: Registry, kind: str)
         hint = await_hint(hints, table.table_id)
 
         assert hint.tables == {table.table_id}
-        assert hint.others is (kind == "sqlite")  # which cannot tell its own commits from those of others
+        assert hint.others is (kind == "sqlite")  # which cannot distinguish its own commits from those of others
         assert hint.concerns(table.table_id)
 
 

@@ -1,4 +1,4 @@
-"""Eight processes that write, read, clean up, purge and checkpoint at once, for as long as they are told: the file stays whole.
+"""Eight processes that write, read, clean up, purge and checkpoint at once, for a given time: the file stays whole.
 
 SQLite below 3.51.3 can corrupt a database when a checkpoint races with a writer; Lakebed lets checkpoints run under the writers' lock alone.
 """
@@ -46,7 +46,7 @@ def storm(url: str, name: str, seed: int, seconds: float) -> tuple[list[str], in
     """Paths that should be live in the end, and how many commits were acknowledged."""
     chance, ends_at, live, commits = random.Random(seed), time.monotonic() + seconds, dict[int, str](), 0
     while time.monotonic() < ends_at:
-        with closing(open_registry(url)) as registry:  # whoever closes last checkpoints too, and deletes the WAL
+        with closing(open_registry(url)) as registry:  # the last close checkpoints too, and deletes the WAL
             registry.query(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
             table = require_table(registry, TableName.parse(name))
             for _ in range(chance.randrange(1, 30)):

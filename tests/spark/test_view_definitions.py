@@ -324,7 +324,7 @@ def test_bad_requests_to_build_say_what_is_wrong(shop: Lake) -> None:
 
     with pytest.raises(TableNotFoundError):
         materialize(shop._context, "shop.nothing")
-    with pytest.raises(DefinitionRefusedError, match="no view set"):
+    with pytest.raises(DefinitionRefusedError, match="not a view set"):
         materialize(shop._context, "shop.orders")
     with pytest.raises(InvalidValueError, match="has no event time"):
         materialize(shop._context, "shop.priced", begin=DAY)

@@ -1,4 +1,4 @@
-"""A lake whose warehouse is an object store, walked with Spark in a process of its own: its jars are told to Java when it starts.
+"""A lake whose warehouse is an object store, walked with Spark in a process of its own: its jars are given to Java when it starts.
 
 python object_store_walk.py JSON    {"url", "warehouse", "endpoint", "committer"}; prints one JSON line per comparison
 """
@@ -141,7 +141,7 @@ def build_views(lake: Lake, orders: DataFrame) -> None:
 
 
 def lose_a_file(lake: Lake, endpoint: str, orders: DataFrame) -> None:
-    """Somebody deletes an object behind our back: the check names it, the repair gives up its partition, and the view is built again."""
+    """Another program deletes an object: the check names it, the repair gives up its partition, and the view is built again."""
     victim = lake.files.list(VIEW)[0].file_path
     bucket, _, key = victim.removeprefix("s3://").partition("/")
     boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").delete_object(Bucket=bucket, Key=key)

@@ -1,4 +1,4 @@
-"""Adopting where files are objects: what lies in the store stays, what comes from this host is uploaded."""
+"""Adopting where files are objects: files in the store stay in place, files of this host are uploaded."""
 
 from __future__ import annotations
 

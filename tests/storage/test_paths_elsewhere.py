@@ -15,7 +15,7 @@ ELSEWHERE = {
     "parquet/rewrite/task_writer.py": "runs on executors that have no Lakebed, below a directory that was made for it",
     "pipeline/rows/scan.py": "patterns for Spark's reader over paths that exist",
 }
-# Text with a slash in it that is no path, or is handed to the path manager at once.
+# Text with a slash in it that is not a path, or is handed to the path manager at once.
 OTHERWISE = {
     ("admin/doctor.py", "f'{home}/bin/java'"): "a program",
     ("legacy/files.py", "f'{root}/{path}'"): "an argument of `canonical`",

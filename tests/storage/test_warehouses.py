@@ -165,7 +165,7 @@ def test_a_file_is_no_warehouse(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     for create in (True, False):
-        with pytest.raises(PathRefusedError, match="no directory"):
+        with pytest.raises(PathRefusedError, match="not a directory"):
             open_storage(str(tmp_path / "file"), create=create)
 
 

@@ -1,4 +1,4 @@
-"""What the catalog's pointers reach, whoever wrote it: needed, so never an orphan, and there.
+"""Files that the catalog's pointers reach, whichever program wrote them: they are needed, so never orphans, and must exist.
 
 Every row of the catalog counts: tables that stopped because another program committed to them, and tables that only the catalog knows.
 """
@@ -33,7 +33,7 @@ _OURS = "SELECT snapshot_id FROM table_snapshots WHERE table_id = :id AND summar
 _REGISTERED = "SELECT file_path FROM table_files WHERE file_path IN (:paths*)"
 _WORKERS = 8
 _ATTEMPTS = 5
-_RESTORE = "restore it from a backup; no repair of Lakebed makes a file that another program wrote"
+_RESTORE = "restore it from a backup; Lakebed cannot recreate a file that another program wrote"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

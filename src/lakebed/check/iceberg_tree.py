@@ -1,4 +1,4 @@
-"""An Iceberg table as its files tell it: catalog pointer, metadata, manifest lists, manifests. Read with libraries that the writer does not use."""
+"""An Iceberg table as its files describe it: catalog pointer, metadata, manifest lists, manifests. Read with libraries that the writer does not use."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def read_tree(storage: Storage, location: str) -> Tree:
 
 
 def _require_shape(tree: Tree, wanted: dict[str, type]) -> None:
-    """The parts that the rules look at, each of its kind: whoever wrote them, a rule must not fail on them."""
+    """The parts that the rules read, each of its kind: a rule must not fail on them, whichever program wrote them."""
     properties = tree.metadata.get("properties", {})
     if not isinstance(properties, dict) or not _is_count(properties.get("lakebed.committed-group", "0")):
         raise TreeError(tree.location, "its properties are not valid")
@@ -220,7 +220,7 @@ def _is_count(value: object) -> bool:
 
 
 def read_any_tree(storage: Storage, location: str) -> Tree:
-    """Of any table, whoever made it."""
+    """Of any table, whichever program made it."""
     try:
         content = _read(storage, location)
         text = gzip.decompress(content) if content.startswith(_GZIP_MAGIC) else content
@@ -266,7 +266,7 @@ def _read_avro(storage: Storage, path: str) -> list[dict[str, Any]]:
     try:
         return [row for row in fastavro.reader(io.BytesIO(content)) if isinstance(row, dict)]
     except _UNREADABLE as exc:
-        raise TreeError(path, f"it is no Avro file: {exc}") from exc
+        raise TreeError(path, f"it is not an Avro file: {exc}") from exc
 
 
 def _require_length(storage: Storage, row: dict[str, Any]) -> None:

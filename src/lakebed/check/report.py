@@ -1,4 +1,4 @@
-"""What a check says: one finding per broken promise, and how much was looked at."""
+"""The result of a check: one finding per broken rule, and how much was checked."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Severity(StrEnum):
     """Shown in reports and matched on by programs: never rename."""
 
     DAMAGE = "damage"  # stored state contradicts itself, or files are not what was registered
-    WARNING = "warning"  # nothing is lost, but somebody should act
-    INFO = "info"  # worth knowing; all is as it should be
+    WARNING = "warning"  # nothing is lost, but action is needed
+    INFO = "info"  # for information; nothing is wrong
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""One check: the registry's rules on one snapshot, then what takes long, and the warehouse, beside the writers."""
+"""One check: the registry's rules on one snapshot, then the long rules and the warehouse, while writers continue."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def check(
     pages: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> CheckReport:
-    """Whether registry and warehouse keep every promise; without `storage` only the registry is looked at.
+    """Check every rule of registry and warehouse; without `storage` only the registry is looked at.
 
     `deep` reads every byte of every file; `pages` decodes every page of every column, in a process of its own. Nothing is changed, and writers may go on meanwhile. Raises only
     when registry or storage do not answer.
@@ -100,7 +100,7 @@ class _Gathered:
             self._findings.append(finding)
 
     def run(self, each: Pass, scan: Scan, *, expected: int) -> None:
-        """Take in what one pass finds. What lies in the warehouse is counted on the way: nobody knew it before."""
+        """Take in what one pass finds. Files in the warehouse are counted on the way: their number was not known before."""
         progress, done, seen = scan.progress, scan.progress.done, scan.progress.seen
         try:
             for finding in each.find(scan):

@@ -1,4 +1,4 @@
-"""What a rule is, and what it is given to look with."""
+"""The definition of a rule, and the access that it is given."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGE = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One promise of the lake. The name is what programs match on: never rename one."""
+    """One rule of the lake. The name is what programs match on: never rename one."""
 
     name: str
     severity: Severity = Severity.DAMAGE
@@ -37,7 +37,7 @@ class Rule:
 
 
 class Progress:
-    """Counts what was looked at; the callback hears of (done, total), never going back."""
+    """Counts what was looked at; the callback gets (done, total), never decreasing."""
 
     def __init__(self, total: int, callback: Callable[[int, int], None] | None) -> None:
         self.done, self.seen, self.total, self._callback = 0, 0, total, callback

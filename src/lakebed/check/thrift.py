@@ -1,4 +1,4 @@
-"""Footers that `migrate-footers` upgraded differ from their file's tail in two known ways; this proves that it is only those.
+"""Footers that `migrate-footers` upgraded differ from their file's tail in two known ways; this proves that there are no other differences.
 
 A reader of the compact protocol of its own, for that comparison alone.
 """

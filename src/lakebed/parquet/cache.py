@@ -1,4 +1,4 @@
-"""Parsed footers at hand, so that a query reads none twice."""
+"""A cache of parsed footers, so that a query reads none twice."""
 
 from __future__ import annotations
 

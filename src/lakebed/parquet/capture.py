@@ -1,4 +1,4 @@
-"""Taking a finished file's footer and statistics: what the registry needs to know of it, and nothing twice."""
+"""Capture a finished file's footer and statistics for the registry, in one look at the file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WHOLE_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedFile:
-    """A file ready to be published, with the range of its event times where it tells them."""
+    """A file ready to be published, with the range of its event times where it is known."""
 
     file: NewFile
     event_range: tuple[int, int] | None
@@ -73,7 +73,7 @@ def capture_foreign(
     verify: Verify = Verify.FOOTER,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[CapturedFile | LakebedError]:
-    """Capture files that others wrote, parsed in a worker that may die of them; one answer per path, in order."""
+    """Capture files that others wrote, parsed in a worker process that may crash; one answer per path, in order."""
     captured: list[CapturedFile | LakebedError] = []
     with Inspector(schema, spec=spec, limits=limits, verify=verify) as inspector:
         for path in paths:

@@ -1,4 +1,4 @@
-"""All that the registry keeps of one Parquet file, from its tail alone.
+"""Read everything that the registry keeps of one Parquet file, from its tail alone.
 
 In process only for files we wrote: statistics of a crafted footer abort the interpreter (see isolation).
 """
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from lakebed.parquet.schema.match import Layout
     from lakebed.parquet.schema.problems import Problem
 
-# Whatever pyarrow has been seen to raise for bytes that are no footer: OSError, ArrowInvalid (a ValueError),
+# What pyarrow has been seen to raise for bytes that are not a footer: OSError, ArrowInvalid (a ValueError),
 # UnicodeDecodeError, OverflowError, IndexError and Arrow's own.
 PYARROW_ERRORS = (ArithmeticError, LookupError, OSError, RuntimeError, TypeError, ValueError, pa.ArrowException)
 _LATE_ERRORS = (OSError, UnicodeDecodeError, pa.ArrowException)  # what it decodes only when asked
-_NO_MEMORY = "std::bad_alloc"  # thrift tells it like any other complaint
+_NO_MEMORY = "std::bad_alloc"  # thrift reports it like any other error
 _SHOWN_CHARS = 200
 _MAX_INT64 = (1 << 63) - 1
 UNKNOWN_BYTES = _MAX_INT64  # the size of a file of which only the tail is known
@@ -63,7 +63,7 @@ class StatisticsSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """`event_range` is inclusive, in UTC microseconds; None when the file does not tell it."""
+    """`event_range` is inclusive, in UTC microseconds; None when the file does not have it."""
 
     footer: Footer
     columns: tuple[ColumnStatistics, ...]
@@ -77,7 +77,7 @@ DEFAULT = StatisticsSpec()
 
 
 def parse(tail: bytes, *, limits: ParseLimits = TRUSTED) -> pq.FileMetaData:
-    """The tail as pyarrow sees it; any complaint of pyarrow's is a FooterCorruptError, except that memory ran out."""
+    """The tail as pyarrow sees it; any error of pyarrow's is a FooterCorruptError, except when memory ran out."""
     reader = pq.ParquetReader()  # ParquetFile would also index every column path, which takes longer than parsing
     try:
         reader.open(
@@ -122,7 +122,7 @@ def inspect(
 
 
 def is_in_old_calendar(tail: bytes) -> bool:
-    """Whether Spark marked this file as counted in the old calendar; rows may hold the same word, and mean nothing."""
+    """Whether Spark marked this file as counted in the old calendar; the same word inside of rows means nothing."""
     return MARK in tail and MARK in (parse(tail).metadata or {})
 
 

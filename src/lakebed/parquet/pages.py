@@ -1,4 +1,4 @@
-"""Decoding every page of a file, to find out whether that is possible; no row is kept.
+"""Decode every page of a file to prove that it can be read; no row is kept.
 
 For files that others wrote only inside the worker: what damaged pages make pyarrow do is not known.
 """

@@ -83,7 +83,7 @@ def measure_columns(
 ) -> tuple[ColumnMeasure, ...]:
     """The same columns and the same proofs as `summarize`, with sizes; bounds are values of the table's type.
 
-    Columns in lists and maps are left out: their counts are of elements, and no planner asks for them.
+    Columns in lists and maps are left out: their counts are of elements, and planners do not use them.
     """
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     counts_nan = _counts_nan(metadata)
@@ -126,7 +126,7 @@ def _summarize_leaf(leaf: Leaf, groups: list[pq.RowGroupMetaData], *, is_indexed
 
 
 class _Gathered(NamedTuple):
-    """A column over all row groups, raw; without minima and maxima if a group with values does not tell its own."""
+    """A column over all row groups, raw; without minima and maxima if a group with values has none."""
 
     values: int
     nulls: int | None

@@ -1,4 +1,4 @@
-"""Between database values and typed rows, decided once per row type."""
+"""Convert between database values and typed rows, decided once per row type."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Row ids: each lake table has a range of its own, so that its rows lie beside each other in every index."""
+"""Row ids: each lake table has a range of its own, so that its rows are adjacent in every index."""
 
 from __future__ import annotations
 
-ID_BITS = 40  # ids of one lake table: its number in the upper bits, so that they never meet another table's
+ID_BITS = 40  # ids of one lake table: its number in the upper bits, so that they never collide with another table's
 
 
 def ids_of_table(alias: str = "") -> str:

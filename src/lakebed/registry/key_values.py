@@ -1,4 +1,4 @@
-"""Small state of the registry under keys: `astha_state`, what changes while it works, and `registry_facts`, what it is."""
+"""Small state of the registry under keys: `astha_state` for what changes at run time, `registry_facts` for its identity."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def find_fact(reader: Queryable, key: str) -> str | None:
 
 
 def read_facts(reader: Queryable) -> dict[str, str]:
-    """What the registry remembers of itself: its id, and the id of the warehouse that it belongs to."""
+    """What the registry records about itself: its id, and the id of the warehouse that it belongs to."""
     return dict(reader.query("SELECT key, value FROM registry_facts"))
 
 

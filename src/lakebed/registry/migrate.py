@@ -1,4 +1,4 @@
-"""Bringing an older registry up to date: in steps that a kill at any point leaves resumable.
+"""Migrate an older registry, in steps that can be resumed after a kill at any point.
 
 Alembic keeps the order and the version; each step manages its own transactions, because copying
 footers in one would hold the registry for as long as it takes. Every step can run again.
@@ -105,7 +105,7 @@ def _translate(exc: DBAPIError, where: str) -> None:
 def _engine(url: str) -> Engine:
     where = parse_url(url)
     if isinstance(where, Path):
-        # autocommit: every transaction of a migration is spoken out
+        # autocommit: every transaction of a migration is explicit
         return create_engine(f"sqlite:///{where}", connect_args={"isolation_level": None, "timeout": 30}, poolclass=pool.NullPool)
     _, _, rest = where.partition("://")
     return create_engine(f"postgresql+psycopg://{rest}", isolation_level="AUTOCOMMIT", poolclass=pool.NullPool)

@@ -1,4 +1,4 @@
-"""Opening a registry: create it, or make sure that it is the one this program can write to."""
+"""Open a registry: create it, or prove that this program can write to it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def open_registry(
 ) -> Registry:
     """Open `url`; a place without a registry is refused, or with `create=True` gets an empty one.
 
-    An older one is migrated only where nobody else can be using it.
+    An older one is migrated only where no other process can be using it.
     """
     backend = open_backend(url, timeout_s=timeout_s, strict=strict)
     registry = Registry(backend, clock=clock, host_clock=host_clock)
@@ -80,7 +80,7 @@ def _create(registry: Registry) -> None:
     try:
         backend.begin_write(connection, ())
         connection.lock_key(_CREATE_LOCK)
-        if find_revision(registry) is not None:  # somebody else created it while we waited
+        if find_revision(registry) is not None:  # another process created it while we waited
             backend.rollback(connection)
             return
         backend.script(

@@ -39,7 +39,7 @@ class Heartbeat:
         try:
             yield
         finally:
-            self._due.pop(op_id, None)  # without the lock: when the interpreter ends, our thread may be frozen while it holds it
+            self._due.pop(op_id, None)  # without the lock: when the interpreter exits, the thread may be frozen while it holds the lock
 
     def stop(self) -> None:
         """Renew nothing any more; the thread has ended when this returns."""
@@ -71,7 +71,7 @@ class Heartbeat:
             while self._due:
                 now, open_now = time.monotonic(), self._due.copy()
                 if due := [(op_id, lease_s, renew) for op_id, (at, lease_s, renew) in open_now.items() if at <= now]:
-                    # one that ended in this moment is renewed once more in vain, and forgotten
+                    # one that has just ended is renewed once more without effect, and dropped
                     self._due.update({op_id: (now + lease_s / _RENEWALS_PER_LEASE, lease_s, renew) for op_id, lease_s, renew in due})
                     return due
                 self._wakes_at = min((at for at, *_ in open_now.values()), default=now)
@@ -92,7 +92,7 @@ class Heartbeat:
 class Attempts:
     """Needs no registry, so that a failed write can delete its files while the registry is away.
 
-    Of two attempts of one write the second gets the table's lock after the first has ended: refused, it speaks for both.
+    Of two attempts of one write the second gets the table's lock after the first has ended: if it is refused, both are.
     """
 
     def __init__(self) -> None:
@@ -108,12 +108,12 @@ class Attempts:
             self._sent.pop(op_id, None)
 
     def send(self, op_id: str | None) -> None:
-        """Its commit goes out: from now on it may be there, whatever is heard or interrupts."""
+        """Its commit is sent: from now on it may be committed, whatever error or interrupt follows."""
         if op_id in self._sent:
             self._sent[op_id] = True
 
     def refuse(self, op_id: str | None) -> None:
-        """The database has said for certain that nothing was committed."""
+        """The database has proven that nothing was committed."""
         if op_id in self._sent:
             self._sent[op_id] = False
 

@@ -34,7 +34,7 @@ class ConnectionPool:
 
     @contextmanager
     def checked_out(self, begin: Callable[[Connection], T]) -> Iterator[tuple[Connection, T]]:
-        """A connection, and what `begin` gave on it. One that was lost while it was idle is replaced before anything is said."""
+        """A connection, and what `begin` gave on it. One that was lost while it was idle is replaced without an error."""
         connection, was_idle = self.take()
         try:
             begun = begin(connection)
@@ -50,7 +50,7 @@ class ConnectionPool:
             yield connection, begun
 
     def take(self) -> tuple[Connection, bool]:
-        """A connection that nobody else uses, and whether somebody has used it before."""
+        """A connection for this caller alone, and whether it was used before."""
         if os.getpid() != self._pid:
             raise ForkedConnectionError
         if self._is_closed:
@@ -71,7 +71,7 @@ class ConnectionPool:
             self._give_back(connection)
 
     def take_idle(self) -> list[Connection]:
-        """Hand over the connections nobody uses, to be closed."""
+        """Return the idle connections, for the caller to close."""
         with self._guard:
             idle, self._idle = self._idle, []
         return idle

@@ -1,4 +1,4 @@
-"""Which process holds a lease, said so that another process can prove that it is dead.
+"""The identity of the process that holds a lease, so that another process can prove that it has ended.
 
 A process id alone proves nothing: containers share host names and have process ids of their own, hosts restart, and ids
 are used again. Where the system has no /proc, a holder counts as alive until its lease expires.

@@ -1,4 +1,4 @@
-"""The registry: one door for writing, snapshots for reading."""
+"""The registry: one entry point for writing, snapshots for reading."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def read_host_clock() -> int:
 
 
 class Listener(Protocol):
-    """Whatever wants to know of this process's commits; must return at once."""
+    """A listener for this process's commits; must return at once."""
 
     def __call__(self, tables: frozenset[int], /) -> None:
         """Something was committed as the only writer of these tables, or as their creator."""
@@ -85,7 +85,7 @@ class Registry:
         return self._clock() if self._clock is not None else self._host_clock()
 
     def given_now(self) -> int | None:
-        """The test's clock, or None where the database tells the time itself."""
+        """The test's clock, or None where the database's clock decides."""
         return self._clock() if self._clock is not None else None
 
     # -- reading ------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ class Registry:
         """The only way to write: as the only writer of `tables` until the block ends.
 
         Leaves everything as it was when the block raises. When the connection is lost during
-        commit, the outcome is looked up under the same lock before anything is said: by `op_id`, or by the run that was written down.
+        commit, the outcome is looked up under the same lock before anything is raised: by `op_id`, or by the recorded run.
         """
         ids = self._list_ids(tables)
         with self._pool.checked_out(lambda connection: self._open(connection, ids)) as (connection, opened):
@@ -143,7 +143,7 @@ class Registry:
             except LakebedError:
                 self.attempts.refuse(op_id)
                 raise
-            except BaseException:  # interrupted in the middle: nobody may inherit this connection
+            except BaseException:  # interrupted in the middle: this connection must not be reused
                 self.backend.rollback(connection)
                 connection.close()
                 raise
@@ -183,7 +183,7 @@ class Registry:
         return answer
 
     def transact(self, body: Callable[[Transaction], T], *, tables: Sequence[TableName | int], op_id: str | None = None) -> T:
-        """Run `body` through the door, again (at most 5 times) when another writer's lock was in the way."""
+        """Run `body` in a write transaction, again (at most 5 times) when another writer's lock was in the way."""
         deadline = time.monotonic() + self.backend.timeout_s
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             try:
@@ -207,11 +207,11 @@ class Registry:
             listener(tables)
 
     def take_idle(self) -> list[Connection]:
-        """Hand over the connections nobody uses, to be closed."""
+        """Return the idle connections, for the caller to close."""
         return self._pool.take_idle()
 
     def drop_idle(self) -> None:
-        """Close the connections nobody uses, where a network may have cut them."""
+        """Close the idle connections, where a network may have cut them."""
         self._pool.drop_idle()
 
     def require_open(self) -> None:
@@ -220,7 +220,7 @@ class Registry:
     def close(self) -> None:
         """Close every connection, and refuse further ones."""
         if self._pool.is_inherited:
-            return  # they are the parent's: a goodbye from here would end its sessions
+            return  # they are the parent's: closing them here would end its sessions
         self.heartbeat.stop()
         self._pool.close()
 
@@ -228,7 +228,7 @@ class Registry:
         return sorted({self.require_table_id(t) if isinstance(t, TableName) else t for t in tables})
 
     def _forget_dropped(self, tables: Sequence[TableName | int], tx: Transaction) -> bool:
-        """Another process may have dropped a table that we remember, and made one of the same name."""
+        """Another process may have dropped a table that we remember, and created one of the same name."""
         names = {table.name for table in tx.tables.values() if table.head.dropped_at is not None}.intersection(tables)
         for name in names:
             self.tables.forget(name)
@@ -258,7 +258,10 @@ class Registry:
             raise OutcomeUnknownError("(without an id)") from cause
         try:
             found = self._ask(ids, asked)
-        except (LakebedError, CommitUnknownError):  # locked, read-only, away: none of them says what became of the transaction in doubt
+        except (
+            LakebedError,
+            CommitUnknownError,
+        ):  # locked, read-only, away: none of these errors gives the outcome of the transaction in doubt
             raise OutcomeUnknownError(op_id or what, run_id=None if op_id is not None else asked.run_id) from cause
         if not found:
             self.attempts.refuse(op_id)
@@ -270,8 +273,8 @@ class Registry:
         with self._pool.checked_out(lambda connection: self.backend.begin_write(connection, ids)) as (connection, _):
             try:
                 if proof.run_id and self.backend.is_server:  # on SQLite there is one writer
-                    connection.run(_PLACEHOLDER, {"id": proof.run_id})  # waits for whoever inserts the same row
-                    connection.run(_LOCK_RUN, {"id": proof.run_id})  # and for whoever changes it
+                    connection.run(_PLACEHOLDER, {"id": proof.run_id})  # waits for a transaction that inserts the same row
+                    connection.run(_LOCK_RUN, {"id": proof.run_id})  # and for one that changes it
                 if connection.query(proof.sql, proof.params):
                     return True
                 self.backend.rule_out(connection)

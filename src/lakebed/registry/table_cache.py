@@ -1,4 +1,4 @@
-"""What a process remembers of lake tables, and how a table is found by its name, as Spark's catalog does it."""
+"""The tables that a process remembers, and the lookup of a table by name, as Spark's catalog does it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ALL = "SELECT database, name FROM tables WHERE dropped_at IS NULL ORDER BY data
 
 
 class TableCache:
-    """Found once, looked up by every call after it. Another process may drop a table meanwhile: its lock shows that."""
+    """Found once, looked up by every call after it. Another process may drop a table meanwhile, which its lock detects."""
 
     def __init__(self) -> None:
         self._ids: dict[TableName, int] = {}
@@ -48,7 +48,7 @@ class TableCache:
 
 
 def find_named(source: Queryable, name: TableName) -> tuple[int, TableName] | None:
-    """The table's id and its name as the registry spells it; None also where several differ from `name` in case alone."""
+    """The table's id and its name as the registry spells it; None also where several differ from `name` only in case."""
     rows = source.query(_EXACT, {"database": name.database, "name": name.name}) or list_folded(source, name)
     return (rows[0][0], TableName(rows[0][1], rows[0][2])) if len(rows) == 1 else None
 
@@ -60,6 +60,6 @@ def missing_table(source: Queryable, name: TableName) -> TableNotFoundError:
 
 
 def list_folded(source: Queryable, name: TableName) -> list[tuple[int, str, str]]:
-    """Id, database and name of the tables whose name differs from `name` in case alone, or not at all."""
+    """Id, database and name of the tables whose name differs from `name` only in case, or not at all."""
     params = {"database": name.database.lower(), "name": name.name.lower()}
     return [(row[0], row[1], row[2]) for row in source.query(_FOLDED[source.dialect], params)]

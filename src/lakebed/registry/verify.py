@@ -1,4 +1,4 @@
-"""Whether a registry is the one this program can write to: its revision, its identity, and the programs in its database."""
+"""Prove that this program can write to a registry: its revision, its identity, and the programs in its database."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def require_known(found: str) -> None:
 
 
 def verify_triggers(registry: Registry) -> None:
-    """Every rule and journal trigger is there, enabled and unaltered; else writing would lose changes silently."""
+    """Every rule and journal trigger is there, enabled and unaltered; otherwise writes would lose changes silently."""
     system, expected = registry.backend.system, programs(registry.dialect)
     found, wanted = system.list_programs(registry), {name: system.shape_of(ddl) for name, ddl in expected.items()}
     missing = tuple(sorted(wanted.keys() - found.keys()))
@@ -61,7 +61,7 @@ def stamp_facts(connection: Connection, dialect: Dialect) -> None:
 
 
 def restore_programs(registry: Registry) -> tuple[str, ...]:
-    """Re-create what is missing or altered, and have every component refresh; the names. Refuses what is not of this program's making."""
+    """Re-create what is missing or altered, and have every component refresh; the names. Refuses programs that are not Lakebed's."""
     try:
         verify_triggers(registry)
     except TriggersChangedError as found:

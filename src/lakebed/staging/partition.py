@@ -27,7 +27,7 @@ def statistics_spec_of(table: LakeTable) -> StatisticsSpec:
 
 
 def written_statistics_spec(table: LakeTable) -> StatisticsSpec:
-    """Of rows that we write: columns that they are partitioned by are kept wherever they stand, and times, whose range is judged."""
+    """For rows that we write: statistics are kept of partition columns wherever they are, and of times, whose range is judged."""
     times = (f.field_id for f in table.schema.fields if isinstance(f.type, Primitive) and f.type.name in _TIMES)
     sources = (f.field_id for _, f in table.transforms)
     return replace(statistics_spec_of(table), always=frozenset((*times, *sources)))

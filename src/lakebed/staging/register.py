@@ -1,4 +1,4 @@
-"""Files that others wrote, registered where they lie: captured in an isolated process, published in one transaction."""
+"""Files that others wrote, registered in place: captured in an isolated process, published in one transaction."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def register_files(  # noqa: PLR0913 - one keyword per choice
     verify: str = Verify.FOOTER,
     progress: Callable[[int, int], None] | None = None,
 ) -> Published:
-    """Publish Parquet files that others wrote, where they lie in the warehouse; one bad file and nothing is registered.
+    """Publish Parquet files that others wrote, in place in the warehouse; one bad file and nothing is registered.
 
     Each file's partition path is proven by its statistics; one that spans several is refused. `adopt` takes files
     without field ids by their column names. `batch` = (app_id, batch_id): the same batch twice is registered once.
@@ -93,7 +93,7 @@ def place_file(captured: CapturedFile, table: LakeTable, *, relative: str) -> Ca
     partition_path, problems = find_obstacles(relative, captured.file.columns, table.schema, table.partition_by)
     reasons = [str(problem) for problem in problems]
     if table.row.event_time_field is not None and captured.event_range is None:
-        reasons.append(f"its footer tells no event time of {table.name}: write it again with statistics, and with times in its rows")
+        reasons.append(f"its footer has no event time of {table.name}: write it again with statistics, and with times in its rows")
     if reasons or partition_path is None:
         raise NotIcebergReadyError(captured.file.path, problems=tuple(reasons))
     return replace(captured, file=replace(captured.file, partition_path=partition_path))

@@ -66,7 +66,7 @@ class Staging:
 
     @property
     def directory(self) -> str:
-        """Whoever asks where to write waits for the intent: there is no byte before it."""
+        """Waits until the intent is written: no byte is written before it."""
         if self.intent is not None:
             with self.stage("intent"):
                 self.intent.result()
@@ -137,7 +137,7 @@ class Writing:
     storage: Storage
     work: Staging
     paths: list[str] = field(default_factory=list)
-    partition_paths: dict[str, str] = field(default_factory=dict)  # of files that do not lie in the empty one
+    partition_paths: dict[str, str] = field(default_factory=dict)  # of files that are not in the empty one
 
     @property
     def table(self) -> LakeTable:
@@ -249,7 +249,7 @@ def require_warehouse(storage: Storage) -> None:
 def _take_back(registry: Registry, storage: Storage, table: LakeTable, batch: Batch) -> None:
     """Undo an unfinished try of the same batch, whatever its lease says.
 
-    The caller repeats the batch, so the other try is dead or a double of it; once it is taken back it can never register.
+    The caller repeats the batch, so the other try is dead or a duplicate; once it is taken back it can never register.
     """
     if unfinished := list_unfinished(registry, table.table_id, batch):
         require_warehouse(storage)
@@ -265,7 +265,7 @@ def _intending(registry: Registry, work: Staging, intent: Future[None], lease_us
     def write() -> None:
         try:
             open_operation(registry, work.table.name, work.operation, lease_us=lease_us)
-        except BaseException as exc:  # noqa: BLE001 - whoever waits for the intent gets it
+        except BaseException as exc:  # noqa: BLE001 - raised again in the thread that waits for the intent
             intent.set_exception(exc)
         else:
             intent.set_result(None)

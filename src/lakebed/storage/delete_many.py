@@ -1,4 +1,4 @@
-"""Deleting many paths: in parallel, in the order of the input, one failure never stopping the others."""
+"""Deleting many paths: in parallel, in the order of the input, and one failure never stops the others."""
 
 from __future__ import annotations
 

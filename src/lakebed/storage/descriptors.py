@@ -76,7 +76,7 @@ class DirectoryCursor:
             return os.open(self._root, _DIRECTORY_FLAGS)
         except OSError as exc:
             if exc.errno in _NOT_A_DIRECTORY:
-                raise PathRefusedError(self._root, reason="the warehouse is no directory, or a symbolic link took its place") from exc
+                raise PathRefusedError(self._root, reason="the warehouse is not a directory, or was replaced by a symbolic link") from exc
             raise
 
     def _step(self, segment: str, directory: str, *, create: bool) -> None:
@@ -162,7 +162,7 @@ def list_entries(directory: int) -> list[tuple[str, os.stat_result]]:
 
 
 def make_directory(name: str, parent: int) -> None:
-    """There afterwards, whoever made it; its entry is durable if we did."""
+    """The directory exists afterwards; its entry is durable if this call made it."""
     with suppress(FileExistsError):
         os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
         sync_descriptor(parent)
@@ -178,9 +178,9 @@ def create_whole(path: str, name: str, parent: int, data: bytes) -> None:
         _write(scratch, parent, data)
         os.link(scratch, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
     except FileExistsError as exc:
-        raise FileConflictError(path, reason="something lies there already") from exc
-    except FileNotFoundError as exc:  # cleared away by somebody who saw a marker here
-        raise FileConflictError(path, reason="another process was first") from exc
+        raise FileConflictError(path, reason="the path is already taken") from exc
+    except FileNotFoundError as exc:  # removed by another process that saw a marker here
+        raise FileConflictError(path, reason="another process created it first") from exc
     finally:
         _unlink_if_there(scratch, parent)
     sync_descriptor(parent)
@@ -190,7 +190,7 @@ def link(path: str, name: str, parent: int, new_name: str, new_parent: int) -> N
     try:
         os.link(name, new_name, src_dir_fd=parent, dst_dir_fd=new_parent, follow_symlinks=False)
     except FileExistsError as exc:
-        raise FileConflictError(path, reason="something lies there already") from exc
+        raise FileConflictError(path, reason="the path is already taken") from exc
 
 
 def copy_target(name: str, parent: int) -> int:
@@ -226,7 +226,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def sync_tree(directory: int) -> None:
-    """Regular files and directories below, then the directory itself; links and special files are nobody's data."""
+    """Regular files and directories below, then the directory itself; links and special files are left out."""
     for name, found in list_entries(directory):
         if stat.S_ISDIR(found.st_mode):
             with closing_descriptor(os.open(name, _DIRECTORY_FLAGS, dir_fd=directory)) as below:
@@ -238,7 +238,7 @@ def sync_tree(directory: int) -> None:
 
 
 def remove_tree(name: str, parent: int) -> None:
-    """Links are unlinked, never followed; what somebody else removes meanwhile is as good as removed."""
+    """Links are unlinked, never followed; what another process removes meanwhile counts as removed."""
     with suppress(FileNotFoundError):
         with closing_descriptor(os.open(name, _DIRECTORY_FLAGS, dir_fd=parent)) as directory:
             for child, found in list_entries(directory):

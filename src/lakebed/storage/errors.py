@@ -1,4 +1,4 @@
-"""Failures of the operating system and of pyarrow, in Lakebed's words: what failed, on which path, and what to do."""
+"""Failures of the operating system and of pyarrow as typed errors: what failed, on which path, and what to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ADVICE = {
     errno.EACCES: "give this process permission on the file and every directory above it",
     errno.EPERM: "give this process permission on the file and every directory above it",
     errno.EROFS: "mount the file system writable",
-    errno.EIO: "the device reports a fault: look at the system log before you retry",
+    errno.EIO: "the device reports a fault: read the system log before you retry",
     errno.EMFILE: "raise the limit of open files",
     errno.ENFILE: "raise the limit of open files",
 }

@@ -48,7 +48,7 @@ def _bring_in(root: str, source: str, target: str, *, link: bool) -> bool:
                 return True
             _copy(source, name, parent)
         except FileExistsError as exc:
-            raise FileConflictError(target, reason="something lies there already") from exc
+            raise FileConflictError(target, reason="the path is already taken") from exc
     return False
 
 

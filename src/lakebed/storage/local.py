@@ -40,7 +40,7 @@ def resolve_root(text: str) -> Warehouse:
 class LocalStorage:
     """Every call walks from the root by descriptors that refuse symlinks, so it holds no open file between calls.
 
-    Not `is_marked`: a directory that others own, where a missing file is simply missing.
+    Without `is_marked`: a directory that others own, where a missing file needs no marker to count as missing.
     """
 
     paths: PathManager
@@ -307,7 +307,7 @@ def _enter_if_there(cursor: DirectoryCursor, directory: str) -> bool:
 
 
 def _remove_if_empty(cursor: DirectoryCursor, directory: str) -> bool:
-    """A directory that stays costs nothing, so whatever keeps it is no failure."""
+    """A directory that stays costs nothing, so an error here is ignored."""
     try:
         parent, name = cursor.enter_parent(directory)
         os.rmdir(name, dir_fd=parent)

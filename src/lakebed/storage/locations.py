@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def find_paths(storage: Storage, location: str) -> tuple[str, ...]:
     """Canonical paths that `location` may name, the likeliest first; empty when it is outside the warehouse.
 
-    There are two only where a name holds percent signs: engines take them literally, but some programs store encoded URIs. Whoever
-    decides that a file is not needed must look for both.
+    There are two only where a name holds percent signs: engines take them literally, but some programs store encoded URIs. A caller
+    that decides that a file is not needed must look for both.
     """
     try:
         written = parse_location(location)

@@ -1,4 +1,4 @@
-"""Opening a warehouse: which kind of storage it is, and that it is ours."""
+"""Open a warehouse: find its kind of storage, and prove that it belongs to this lake."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """The identity of a warehouse: a registry that remembers it notices when it meets another one.
+    """The identity of a warehouse: a registry that has recorded it detects another one.
 
-    `registry_id` names the one registry whose files lie here; None where nobody was told when the warehouse was made.
+    `registry_id` names the one registry whose files are here; None if none was given when the warehouse was made.
     """
 
     warehouse_id: str
@@ -74,7 +74,7 @@ def open_storage(
 def read_marker(storage: Storage) -> Marker:
     stored = storage.find_marker()
     if stored is None:
-        raise PathRefusedError(storage.paths.root, reason=f"it is no warehouse: it has no {MARKER_NAME}")
+        raise PathRefusedError(storage.paths.root, reason=f"it is not a warehouse: it has no {MARKER_NAME}")
     try:
         content = json.loads(stored)
         owner = content.get("registry_id")
@@ -101,18 +101,18 @@ def _require_markable(storage: Storage, *, create: bool, claims: Callable[[Stora
     if not create:
         reason = f"there is no warehouse here: check the spelling, or create one with `lakebed init`; {_ADOPT}"
         raise PathRefusedError(storage.paths.root, reason=reason)
-    # A marker is written before anything else, so what lies beside no marker, looked for last, is not ours.
+    # A marker is written before anything else, so files without a marker, which is looked for last, are not ours.
     if _has_root(storage) and not storage.is_unused() and storage.find_marker() is None and not (claims is not None and claims(storage)):
-        reason = f"other files lie there and no {MARKER_NAME}: name an empty place, or move them away; {_ADOPT}"
+        reason = f"it holds other files and no {MARKER_NAME}: name an empty place, or move them away; {_ADOPT}"
         raise PathRefusedError(storage.paths.root, reason=reason)
 
 
 def mark_warehouse(storage: Storage, *, registry_id: str | None, warehouse_id: str | None = None) -> None:
-    """Write the marker; whoever calls has made sure that the place is empty or holds the registry's own files."""
+    """Write the marker; the caller has made sure that the place is empty or holds the registry's own files."""
     content = {"warehouse_id": warehouse_id or secrets.token_bytes(_ID_BYTES).hex(), "format": MARKER_FORMAT}
     if registry_id is not None:
         content["registry_id"] = registry_id
-    with suppress(FileConflictError):  # somebody marked it in this moment: theirs counts
+    with suppress(FileConflictError):  # another process marked it at the same time: its marker counts
         storage.create_exclusive(storage.paths.marker, json.dumps(content).encode())
 
 

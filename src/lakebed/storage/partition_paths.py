@@ -46,17 +46,17 @@ def _quote(text: str) -> str:
     try:
         return quote(text, safe="")
     except UnicodeEncodeError as exc:
-        message = f"partition value {text!a} is no Unicode text"
+        message = f"invalid partition value {text!a}: expected Unicode text"
         raise InvalidValueError(message) from exc
 
 
 def _decode_segment(segment: str) -> tuple[str, str | None]:
     name, equals, value = segment.partition("=")
     if not name or not equals:
-        message = f"{segment!a} is no name=value of a partition path"
+        message = f"invalid part {segment!a} of a partition path: expected name=value"
         raise InvalidValueError(message)
     try:
         return unquote(name, errors="strict"), None if value == NULL_TEXT else unquote(value, errors="strict")
     except UnicodeDecodeError as exc:
-        message = f"{segment!a} has escapes that are no UTF-8"
+        message = f"{segment!a} has escapes that are not UTF-8"
         raise InvalidValueError(message) from exc

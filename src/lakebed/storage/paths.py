@@ -80,7 +80,7 @@ def below(directory: str, *names: str) -> str:
     """The path of something in `directory`; every name is one step down, and one that would lead elsewhere is refused."""
     for name in names:
         if not _SEGMENT.fullmatch(name):
-            raise PathRefusedError(name, reason="it is not the name of one file or directory")
+            raise PathRefusedError(name, reason="it is not the name of a single file or directory")
     return "/".join((directory, *names))
 
 
@@ -119,7 +119,7 @@ def _decode_escapes(text: str, path: str) -> str:
     try:
         decoded = unquote(path, errors="strict")
     except UnicodeDecodeError as exc:
-        raise _refused(text, "its escapes are no UTF-8") from exc
+        raise _refused(text, "its escapes are not UTF-8") from exc
     require_clean(decoded)
     return decoded
 
@@ -143,13 +143,13 @@ def _refused(text: str, reason: str) -> PathRefusedError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warehouse:
-    """The root under which every byte of a lake lies, in canonical spelling."""
+    """The root of a lake's files, in canonical spelling."""
 
     root: str
 
     def __post_init__(self) -> None:
         if normalize(self.root) != self.root or self.root == "/":
-            raise _refused(self.root, "it is no canonical warehouse root below '/'")
+            raise _refused(self.root, "it is not a canonical warehouse root below '/'")
 
     @property
     def is_local(self) -> bool:
@@ -171,7 +171,7 @@ class PathManager:
         return f"{self.root}/{MARKER_NAME}"  # asked for with every deletion
 
     def table_directory(self, table_id: int, name: TableName) -> str:
-        """Holds the id, so a table that is dropped and made again never meets its old files."""
+        """Holds the id, so a table that is dropped and created again never reads its old files."""
         if table_id < 1:
             message = f"table id {table_id} is not positive"
             raise InvalidValueError(message)
@@ -191,7 +191,7 @@ class PathManager:
         return below(self.require_operation_directory(operation_directory), f"part-{ordinal:05d}.{extension}")
 
     def holds(self, location: str) -> bool:
-        """Whether a normalized location lies below the root (the root itself does not)."""
+        """Whether a normalized location is below the root (the root itself does not)."""
         return location.startswith(self.root) and location[len(self.root) : len(self.root) + 1] == "/"
 
     def is_canonical(self, path: str) -> bool:
@@ -199,30 +199,30 @@ class PathManager:
         return self.holds(path) and clean.fullmatch(path, len(self.root)) is not None
 
     def canonical(self, path: str) -> str:
-        """The one spelling of a path below the root; anything else is refused. Purely textual: symlinks are `local`'s business."""
+        """The one spelling of a path below the root; anything else is refused. Purely textual: `local` handles symlinks."""
         if self.is_canonical(path):
             return path  # nearly every call: the registry hands back what was canonical when stored
         location = normalize(path)
         if not self.holds(location):
-            raise _refused(path, f"it does not lie below the warehouse {self.root}")
+            raise _refused(path, f"it is not below the warehouse {self.root}")
         return location
 
     def canonical_directory(self, path: str) -> str:
-        """Like `canonical`, and the root itself is welcome."""
+        """Like `canonical`, but the root itself is allowed."""
         return self.root if normalize(path) == self.root else self.canonical(path)
 
     def relative(self, path: str) -> str:
         return self.canonical(path)[len(self.root) + 1 :]
 
     def find_operation_directory(self, path: str) -> str | None:
-        """The directory of the operation that owns `path` (or is `path`), if it lies in one."""
+        """The directory of the operation that owns `path` (or is `path`), if it is in one."""
         found = _OPERATION.match(self.relative(path))
         return f"{self.root}/{found[0]}" if found else None
 
     def require_operation_directory(self, path: str) -> str:
         directory = self.canonical(path)
         if self.find_operation_directory(directory) != directory:
-            raise _refused(path, "it is no operation's directory (<database>/<table>-<id>/data/<op_id>)")
+            raise _refused(path, "it is not an operation's directory (<database>/<table>-<id>/data/<op_id>)")
         return directory
 
     def require_deletable(self, path: str) -> str:

@@ -1,4 +1,4 @@
-"""What every storage promises, whether bytes lie in a directory or in an object store."""
+"""The guarantees of every storage, in a local directory or in an object store."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class DeleteOutcome:
 
 
 class Storage(Protocol):
-    """Bytes below one warehouse root. Every call takes any spelling of a path and refuses what lies outside.
+    """Bytes below one warehouse root. Every call takes any spelling of a path and refuses paths outside.
 
     A path that is not there is `FileMissingError` only while the warehouse's marker is there: an
-    unmounted disk or a lost bucket is `StorageUnavailableError`, so nobody mistakes it for deleted files.
+    unmounted disk or a lost bucket is `StorageUnavailableError`, so that it is never mistaken for deleted files.
     """
 
     @property
@@ -60,7 +60,7 @@ class Storage(Protocol):
         """What the root marker says, or None where there is none."""
 
     def is_unused(self) -> bool:
-        """Whether nothing but a marker (or one in the making) lies at the root."""
+        """Whether nothing but a marker (or one in the making) is at the root."""
 
     def clear_scratch(self) -> None:
         """Delete what processes that died while they marked this warehouse left at its root: it has its marker, and needs no other."""
@@ -72,7 +72,7 @@ class Storage(Protocol):
         """`length` bytes from `offset`; fewer only where the file ends."""
 
     def read_files(self, wanted: Iterable[tuple[str, int]]) -> Iterator[bytes]:
-        """Of each path up to so many bytes, in order: for many small files, whose directories are walked once."""
+        """Of each path at most the given number of bytes, in order: for many small files, whose directories are walked once."""
 
     def open_input(self, path: str) -> BinaryIO:
         """A seekable file that `pyarrow.parquet.ParquetFile` accepts; the caller closes it."""
@@ -90,7 +90,7 @@ class Storage(Protocol):
         """
 
     def replace_end(self, path: str, offset: int, data: bytes) -> None:
-        """What lies from `offset` on becomes `data`; for files of an operation that is not published. Refused where files cannot change."""
+        """Replace the bytes from `offset` on by `data`; for files of an operation that is not published. Refused where files cannot change."""
 
     def copy(self, source: str, target: str) -> None:
         """The same bytes under a second path (a hard link where the storage has them); `FileConflictError` when it is taken.
@@ -108,7 +108,7 @@ class Storage(Protocol):
         """Of the whole file, read as a stream."""
 
     def delete(self, paths: Sequence[str]) -> list[DeleteOutcome]:
-        """One outcome per path, in their order; a failure stops none of the others.
+        """One outcome per path, in their order; a failure does not stop the others.
 
         Not synced: a power failure may bring a file back, as an orphan for the sweep.
         """

@@ -90,24 +90,24 @@ class ObjectStorage:
         """
         path = self.canonical(path)
         if not self._create(path, data):
-            raise FileConflictError(path, reason="something lies there already")
+            raise FileConflictError(path, reason="the path is already taken")
 
     def make_directory(self, directory: str) -> None:
         """A store has none."""
 
     def require_writable(self, directory: str) -> None:
-        """Only a write can tell."""
+        """Only a write can show it."""
 
     def replace_end(self, path: str, offset: int, data: bytes) -> NoReturn:  # noqa: ARG002 - as every storage is asked
         message = f"an object cannot be changed: {path}"
         raise InvalidValueError(message)
 
     def copy(self, source: str, target: str) -> None:
-        """By the store itself; it looks for the target first, and nobody else writes below an operation's id."""
+        """By the store itself; it looks for the target first, and only the operation itself writes below its id."""
         source, target = self.canonical(source), self.canonical(target)
         with self._translated(source, doing="copy"):
             if self.client.get_file_info(_key(target)).type is not fs.FileType.NotFound:
-                raise FileConflictError(target, reason="something lies there already")
+                raise FileConflictError(target, reason="the path is already taken")
             self.client.copy_file(_key(source), _key(target))
 
     def sync(self, path: str) -> None:

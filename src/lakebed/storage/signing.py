@@ -53,7 +53,7 @@ class ConditionalWriter:
     credentials: Credentials
 
     def create(self, path: str, data: bytes) -> bool:
-        """False when the object exists already. `StorageUnavailableError` leaves open whether it was made: look before you retry."""
+        """False when the object exists already. `StorageUnavailableError` leaves open whether it was made: check whether it exists before you retry."""
         for _ in range(_ATTEMPTS):
             status, reason = self._put(path, data)
             if status != HTTPStatus.CONFLICT:  # another conditional write of the key is under way
@@ -66,7 +66,7 @@ class ConditionalWriter:
             case HTTPStatus.NOT_FOUND:
                 raise PathRefusedError(path, reason="the bucket does not exist; create it first")
             case _:
-                message = f"cannot create {path!a}: the object store answered {status} {reason}; look whether it is there before you retry"
+                message = f"cannot create {path!a}: the object store answered {status} {reason}; check whether it exists before you retry"
                 raise StorageUnavailableError(message)
 
     def _put(self, path: str, data: bytes) -> tuple[int, str]:
@@ -79,7 +79,7 @@ class ConditionalWriter:
             response = connection.getresponse()
             response.read()
         except (OSError, http.client.HTTPException) as exc:
-            message = f"cannot create {path!a}: {exc}; look whether it is there before you retry"
+            message = f"cannot create {path!a}: {exc}; check whether it exists before you retry"
             raise StorageUnavailableError(message) from exc
         finally:
             connection.close()

@@ -1,4 +1,4 @@
-"""What was written while a clock was ahead: slots of tables and slices of view sets that lie in the future."""
+"""What was written while a clock was ahead: slots of tables and slices of view sets that are in the future."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FROM table_seq s JOIN tables t ON t.id = s.table_id WHERE s.last_slot > :limit A
 _SLICES = """SELECT p.id, p.table_id, p.view_instance_id, p.begin_insert_time, p.end_insert_time, p.schema_hash
 FROM partitions p JOIN tables t ON t.id = p.table_id WHERE t.kind = 'view_set' AND p.begin_insert_time > :limit ORDER BY p.id"""
 _DEFINITIONS = "SELECT table_id, schema_hash, properties FROM table_metadata WHERE table_id IN (:tables*)"
-# Of a source: slices that were not drawn from a clock
+# Of a source: slices that were not allocated from a clock
 _CHOSEN = """SELECT p.view_instance_id, p.begin_insert_time, p.end_insert_time FROM partitions p JOIN tables t ON t.id = p.table_id
 JOIN table_seq s ON s.table_id = t.id WHERE t.database || '.' || t.name = :name AND t.dropped_at IS NULL
 AND p.begin_insert_time > s.last_slot AND p.end_insert_time > :limit"""
@@ -35,13 +35,13 @@ def find_slots(scan: Scan) -> Iterator[Finding]:
     for table_id, slot, partitions in scan.query(_SLOTS, {"now": scan.now, "limit": scan.now + _LEAD_US}):
         message = (
             f"the last slot is {show(slot)}, {(slot - scan.now) / 1e6:.0f} s ahead of the clock, so inserts are refused, and {partitions} "
-            "partition(s) lie in the future: if the clock is right now, run `lakebed repair`, which gives them new slots"
+            "partition(s) are in the future: if the clock is right now, run `lakebed repair`, which gives them new slots"
         )
         yield SLOT_IN_FUTURE.broken(scan.name(table_id), "last slot", message, facts=(slot, partitions))
 
 
 def find_slices(scan: Scan) -> Iterator[Finding]:
-    """Not where somebody gave the source a slice of that time by hand."""
+    """Not where a caller chose a slice of that time for the source."""
     found = scan.query(_SLICES, {"limit": scan.now + _LEAD_US})
     chosen = _Chosen(scan, sorted({row[1] for row in found}))
     for row in found:
@@ -52,7 +52,7 @@ def find_slices(scan: Scan) -> Iterator[Finding]:
 
 
 class _Chosen:
-    """The slices that sources were given by hand, asked for once per source."""
+    """The slices of sources that callers chose, read once per source."""
 
     def __init__(self, scan: Scan, tables: list[int]) -> None:
         self._scan = scan

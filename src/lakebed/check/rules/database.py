@@ -1,4 +1,4 @@
-"""The database itself: its pages, its references, and the triggers that guard it."""
+"""The database itself: its pages, its references and its triggers."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def find_guards(scan: Scan) -> Iterator[Finding]:
     found = {row[0] for row in scan.query(_SQLITE_GUARDS if scan.dialect == "sqlite" else _POSTGRES_GUARDS, None)}
     for name in sorted(GUARDS - found):
         message = (
-            "this guard of the registry is gone or disabled, so changes may be lost or wrong: stop the writers and run `lakebed repair`"
+            "this guard of the registry is missing or disabled, so changes may be lost or wrong: stop the writers and run `lakebed repair`"
         )
         yield GUARD_MISSING.broken(None, name, message)
-    # SQLite trusts its schema for JSON inside triggers, so nothing else may live there
+    # SQLite trusts its schema for JSON inside triggers, so no others are allowed
     for name in sorted(found - GUARDS) if scan.dialect == "sqlite" else ():
         message = "a trigger or view that is not Lakebed's runs inside every write: find out who made it, then drop it"
         yield GUARD_UNEXPECTED.broken(None, name, message)

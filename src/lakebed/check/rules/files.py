@@ -1,4 +1,4 @@
-"""File rows: where they belong, when they lived, and what hangs on them."""
+"""File rows: their partitions, their lifetimes, and the rows that depend on them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WHERE f.added_seq < 0 OR f.added_seq > s.last_seq OR f.retired_seq <= f.added_se
 _GROUPS = """SELECT x.table_id, x.file_path, x.problem FROM (
   SELECT f.id, f.table_id, f.file_path, CASE
     WHEN f.added_group < 1 OR f.removed_group < 1 OR f.added_group > t.last_group OR f.removed_group > t.last_group
-      THEN 'a group that was never drawn'
+      THEN 'a group that was never allocated'
     WHEN f.removed_group <= f.added_group THEN 'been removed before it was added'
     WHEN f.added_group IS NOT NULL AND f.file_type <> 'parquet' THEN 'entered Iceberg without being Parquet'
     WHEN f.added_group IS NOT NULL AND f.removed_group IS NULL AND (f.retired_seq IS NOT NULL OR v.id IS NULL)
@@ -68,12 +68,14 @@ _MISPLACED = f"r.scope <> f.table_id * {_SLOTS} + (r.id & {_SLOTS - 1})"
 
 
 def find_ranges(scan: Scan) -> Iterator[Finding]:
-    """One entry per file and indexed column, live or retired, in its own table's lane; no other entry."""
+    """One entry per file and indexed column, live or retired, in its own table's scope; no other entry."""
     by_slots: dict[int, list[int]] = {}
     for table_id, properties in scan.query(_INDEXED, None):
         slots = _count_slots(properties)
         if slots is None:
-            message = "the properties of the serving version are no JSON object with at most 8 indexed columns: restore them from a backup"
+            message = (
+                "the properties of the serving version are not a JSON object with at most 8 indexed columns: restore them from a backup"
+            )
             yield TABLE_PROPERTIES.broken(scan.name(table_id), "properties", message)
         else:
             by_slots.setdefault(slots, []).append(table_id)
@@ -95,9 +97,7 @@ def _find_unexpected(scan: Scan, by_slots: dict[int, list[int]]) -> Iterator[Fin
         yield RANGE_UNEXPECTED.broken(scan.name(table_id), subject, message)
     misplaced = f"SELECT f.table_id, f.file_path, r.id FROM file_ranges r JOIN table_files f ON f.id = r.id / {_SLOTS} WHERE "
     for table_id, path, range_id in scan.query(misplaced + _MISPLACED, None):
-        message = (
-            f"entry {range_id} of the range index lies outside its table's lane, so queries may miss the file's rows: run `lakebed repair`"
-        )
+        message = f"entry {range_id} of the range index has the wrong scope, so queries may miss the file's rows: run `lakebed repair`"
         yield RANGE_UNEXPECTED.broken(scan.name(table_id), path, message)
 
 
@@ -123,7 +123,7 @@ PASSES = (
         FILE_NUMBERS,
         over="table_files",
         sql=_NUMBERS,
-        message="added at {0}, retired at {1}, while the journal ends at {2}: reading as of a number is not exact here; tell a person",
+        message="added at {0}, retired at {1}, while the journal ends at {2}: reading as of a number is not exact here; report this with the registry's log",
     ),
     list_rows(
         FILE_GROUPS,

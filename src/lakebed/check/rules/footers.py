@@ -30,7 +30,7 @@ _BATCH_BYTES = 8 << 20
 _MISSING = """SELECT f.table_id, f.file_path FROM table_files f WHERE f.file_type = 'parquet'
 AND NOT EXISTS (SELECT 1 FROM partition_metadata m WHERE m.file_path = f.file_path) ORDER BY f.id"""
 _WITHOUT_FILE = """SELECT m.table_id, m.file_path, CASE WHEN f.id IS NULL THEN 'no file' WHEN f.file_type <> 'parquet'
-THEN 'a file that is no Parquet' ELSE 'a file of another table' END
+THEN 'a file that is not Parquet' ELSE 'a file of another table' END
 FROM partition_metadata m LEFT JOIN table_files f ON f.file_path = m.file_path
 WHERE f.id IS NULL OR f.file_type <> 'parquet' OR f.table_id <> m.table_id ORDER BY m.file_path"""
 _ROWS = f"""SELECT f.table_id, f.file_path, m.num_rows, f.row_count FROM partition_metadata m JOIN table_files f ON f.file_path = m.file_path
@@ -43,7 +43,7 @@ WHERE file_path IN (:paths*) ORDER BY file_path"""
 
 
 def unpack(stored: bytes, *, limit: int = MAX_FOOTER_BYTES) -> bytes | None:
-    """The decompressed bytes, or None when they are no whole zstd frame or more than `limit`: never more memory than that."""
+    """The decompressed bytes, or None when they are not a whole zstd frame or more than `limit`: never more memory than that."""
     try:
         promised = zstandard.frame_content_size(stored)
         reader = zstandard.ZstdDecompressor().stream_reader(stored)
@@ -108,7 +108,7 @@ PASSES = (
         FOOTER_ROWS,
         over="partition_metadata",
         sql=_ROWS,
-        message="the footer counts {0} rows, the file row {1}: find out which is right before anybody compacts it",
+        message="the footer counts {0} rows, the file row {1}: find out which is right before the file is compacted",
     ),
     list_rows(
         FOOTER_FILE_SIZE,

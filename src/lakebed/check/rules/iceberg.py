@@ -59,7 +59,7 @@ def find_drift(scan: Scan) -> Iterator[Finding]:
 
 
 def _judge(scan: Scan, table: _Table, location: str | None) -> list[Finding]:
-    """Again while the table moves on: what a moving table shows is no finding."""
+    """Again while the table moves on: a difference in a moving table is not a finding."""
     findings = list(_examine(scan, table, location))
     for _ in range(_ATTEMPTS):
         if not findings:
@@ -85,7 +85,7 @@ def _list_tables(scan: Scan) -> dict[int, _Table]:
 
 def _examine(scan: Scan, table: _Table, location: str | None) -> Iterator[Finding]:
     stopped = _find_stop(scan, table)
-    if stopped or table.state != "ok":  # what else is wrong shows when a person has decided; a parked lane has a rule of its own
+    if stopped or table.state != "ok":  # the other differences are checked after that decision; a parked lane has a rule of its own
         yield from stopped
         return
     if location is None:
@@ -120,7 +120,7 @@ def _find_stop(scan: Scan, table: _Table) -> list[Finding]:
 def _foreign(name: str, location: str, changed: Sequence[str]) -> Finding:
     discard = f"`lakebed repair {name} --how discard_foreign --execute` goes back to what Lakebed wrote"
     adopt = f"`lakebed repair {name} --how adopt_foreign --execute` registers the files that it added, "
-    rebuild = f"`lakebed repair {name} --how rebuild --execute` makes the Iceberg table again from the registry"
+    rebuild = f"`lakebed repair {name} --how rebuild --execute` recreates the Iceberg table from the registry"
     remedy = rebuild if "format version" in changed else (adopt if list(changed) == ["main"] else "") + discard
     what = ", ".join(changed) or "metadata"
     return FOREIGN.broken(name, location, f"another program changed the table's {what}, so no snapshot is published: {remedy}")
@@ -161,7 +161,7 @@ def _read_written(properties: dict[str, str], *, was_there: bool) -> dict[str, A
 def _check_group(table: _Table, tree: Tree) -> Iterator[Finding]:
     if not table.committed_group <= tree.group <= table.last_group:
         message = (
-            f"Iceberg stands at group {tree.group}, the registry says that {table.committed_group} is committed and {table.last_group} "
+            f"Iceberg is at group {tree.group}, the registry says that {table.committed_group} is committed and {table.last_group} "
             f"the last: {_REFRESH}"
         )
         yield GROUP.broken(table.name, tree.location, message)

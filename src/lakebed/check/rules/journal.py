@@ -1,4 +1,4 @@
-"""The journal: dense, within its ends, and no cursor that lost something."""
+"""The journal: dense, within its ends, and no cursor behind the purged end."""
 
 from __future__ import annotations
 
@@ -44,10 +44,12 @@ def find_gaps(scan: Scan) -> Iterator[Finding]:
             message = f"{last - purged - inside} change(s) are missing, the first is {first}: run `lakebed repair` to refresh every component from the registry"
             yield JOURNAL_GAP.broken(name, "journal", message)
         if below:
-            message = f"{below} change(s) lie at or below {purged}, up to where the journal is purged: run `lakebed repair` to delete them"
+            message = f"{below} change(s) are at or below {purged}, up to where the journal is purged: run `lakebed repair` to delete them"
             yield JOURNAL_NOT_PURGED.broken(name, "journal", message)
         if beyond:
-            message = f"{beyond} change(s) lie beyond the last number {last}, which will be drawn again: stop the writers and tell a person"
+            message = (
+                f"{beyond} change(s) are beyond the last number {last}, which will be allocated again: stop the writers and investigate"
+            )
             yield JOURNAL_BEYOND.broken(name, "journal", message)
 
 
@@ -56,19 +58,19 @@ PASSES = (
         JOURNAL_ENDS,
         over="tables",
         sql=_ENDS,
-        message="purged to {0}, last {1}, files kept since {2}: these numbers contradict each other; stop the writers and tell a person",
+        message="purged to {0}, last {1}, files kept since {2}: these numbers contradict each other; stop the writers and investigate",
     ),
     Pass(rules=(JOURNAL_GAP, JOURNAL_NOT_PURGED, JOURNAL_BEYOND), over="change_log", find=find_gaps),
     list_rows(
         CURSOR_RANGE,
         over="subscriber_cursor",
         sql=_CURSOR_RANGE,
-        message="the cursor stands at {0}, the journal ends at {1}: run `lakebed repair` to refresh the component from the registry",
+        message="the cursor is at {0}, the journal ends at {1}: run `lakebed repair` to refresh the component from the registry",
     ),
     list_rows(
         CURSOR_LOST,
         over="subscriber_cursor",
         sql=_CURSOR_LOST,
-        message="the cursor stands at {0}, the journal is purged to {1} and nobody told it: run `lakebed repair` to refresh the component from the registry",
+        message="the cursor is at {0}, the journal is purged to {1} and no refresh is recorded: run `lakebed repair` to refresh the component from the registry",
     ),
 )

@@ -1,4 +1,4 @@
-"""Operations that hang, and leases on journal numbers that never were."""
+"""Operations that hang, and leases on journal numbers that do not exist."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PASSES = (
         OPERATION_RESULT,
         over="operations",
         sql=_RESULT,
-        message="the operation is registered without its result, so a repeated batch gets no answer: tell a person",
+        message="the operation is registered without its result, so a repeated batch gets no answer: investigate",
     ),
     list_rows(
         LEASE_NUMBER,

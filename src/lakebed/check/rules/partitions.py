@@ -1,4 +1,4 @@
-"""Partitions: disjoint inside one schema, exact about their files, empty ones really empty."""
+"""Partitions: disjoint inside one schema, with exact counts of their files, and without files where they are empty."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCOPE = Rule(name="partition_scope")
 INCOMPATIBLE = Rule(name="partition_incompatible", severity=Severity.INFO)
 
 _SLICE = "p.id, p.table_id, p.view_instance_id, p.begin_insert_time, p.end_insert_time"
-# The greatest end so far: a partition may overlap one that lies several places before it
+# The greatest end so far: a partition may overlap one that is several places before it
 _OVERLAP = f"""SELECT {_SLICE}, p.schema_hash FROM (
   SELECT q.*, max(q.end_insert_time) OVER (PARTITION BY q.table_id, q.view_instance_id, q.schema_hash
   ORDER BY q.begin_insert_time, q.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS covered_to FROM partitions q) p

@@ -39,7 +39,7 @@ _KINDS: dict[str, type[rows.Row]] = {
 _CHANGES_IN = {kind: [column in list_changing_columns(kind) for column in list_columns(kind)] for kind in _KINDS.values()}
 _HEXED = "schema"
 _Digests = tuple[bytes, bytes]  # of the columns of a row that never change (nothing, where an image leaves them out), and of the others
-# Replay needs every change from number 1; what is missing or too much is told by other rules
+# Replay needs every change from number 1; other rules report what is missing or too much
 _COMPLETE = """SELECT s.table_id FROM table_seq s
 LEFT JOIN change_log c ON c.id >= (s.table_id << 40) AND c.id < ((s.table_id + 1) << 40) WHERE s.purged_seq = 0
 GROUP BY s.table_id, s.last_seq HAVING count(c.seq) = s.last_seq AND COALESCE(max(c.seq), 0) = s.last_seq"""
@@ -49,7 +49,7 @@ WHERE id > (:table_id << 40) + :seq ORDER BY id LIMIT :size"""
 
 
 def find_differences(scan: Scan, *, rows_at_once: int = ROWS_AT_ONCE) -> Iterator[Finding]:
-    """Each share of the rows on a snapshot of its own, so that none grows old."""
+    """Each share of the rows on a snapshot of its own, so that none is held for long."""
     shares = -(-int(scan.query(_INSERTS, None)[0][0]) // rows_at_once) or 1
     for share in range(shares):
         with scan.open_snapshot() as query:
@@ -142,7 +142,7 @@ def _split(kind: type[rows.Row], values: list[Any]) -> _Digests:
 
 
 def _has_images(operation: str, kind: type[rows.Row], old: _Digests | None, new: _Digests | None) -> bool:
-    """The last image of a row is whole, as the first one is: readers complete what lies between from it."""
+    """The last image of a row is whole, as the first one is: readers complete the images in between from it."""
     match operation, old, new:
         case ("INSERT", None, (frozen, _)) | ("DELETE", (frozen, _), None):
             return bool(frozen)

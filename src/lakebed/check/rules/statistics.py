@@ -1,6 +1,6 @@
 """Pruning statistics against the footers they were taken from: a bound that is too narrow hides rows from queries, silently.
 
-Read with the checker's own reader of the compact protocol. Only a deep check asks: every footer is parsed.
+Read with the checker's own reader of the compact protocol. Only a deep check runs it: every footer is parsed.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _is_above(one: object, other: object) -> bool:
 
 
 def _measure(stored: bytes) -> dict[int, Measured]:
-    """By field id; empty for footers without ids, or that cannot be read (other rules tell those)."""
+    """By field id; empty for footers without ids, or that cannot be read (other rules report those)."""
     tail = unpack(stored, limit=MAX_FOOTER_BYTES)
     footer = None if tail is None else read_footer(tail)
     if footer is None:
@@ -105,7 +105,7 @@ def _sum(leaf: dict[int, Any], chunks: Sequence[dict[int, Any]]) -> Measured:
 
 
 def _encode(leaf: dict[int, Any], plain: bytes) -> bytes | None:
-    """A plainly encoded value in bytes that sort as the values do; None for types whose bytes do not tell it alone."""
+    """A plainly encoded value in bytes that sort as the values do; None for types whose bytes alone are not enough."""
     logical, converted = leaf.get(_LOGICAL, {}), leaf.get(_CONVERTED)
     if converted == _DECIMAL or converted in _UNSIGNED or _LOGICAL_DECIMAL in logical:
         return None

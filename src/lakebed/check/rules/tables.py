@@ -1,4 +1,4 @@
-"""Lake tables and their counters: sums over the visible files, and nothing that belongs to no table."""
+"""Lake tables and their counters: sums over the visible files, and no rows without a table."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ PASSES = (
         TABLE_GROUPS,
         over="tables",
         sql=_GROUPS,
-        message="{0} was never drawn, the last group is {1}: tell a person before Iceberg commits again",
+        message="{0} was never allocated, the last group is {1}: investigate before Iceberg commits again",
     ),
     list_rows(
         TABLE_NAME_CASE,
         over="tables",
         sql=_ALIKE,
-        message="its name differs in case alone from that of {0}, and Spark's catalog takes both for one: name each exactly as it is spelled, and "
+        message="its name differs only in case from that of {0}, and Spark's catalog takes both for one: name each exactly as it is spelled, and "
         "drop the one that is not needed",
     ),
     list_rows(

@@ -1,7 +1,7 @@
-"""The files themselves: there, whole, what was registered, and no other beside them.
+"""The files themselves: present, whole, as registered, and no others beside them.
 
 The registry moves on while files are read, and a snapshot held that long would make it grow without end.
-So file rows are paged by short reads, and what looks wrong is looked up again before it is said.
+So file rows are paged by short reads, and what looks wrong is looked up again before it is reported.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _LEFT_OUT = "SELECT file_path, source, reason FROM left_out_files WHERE file_pat
 _INTENTS = "SELECT staging_path FROM operations WHERE state IN ('writing', 'rolling_back') AND staging_path IS NOT NULL"
 _OPERATIONS = "SELECT op_id FROM operations WHERE op_id IN (:ids*)"
 _OPERATION = re.compile(r"/[^/]+-\d+/data/([0-9a-f]{32})/", re.ASCII)
-_NEWER = "put a newer backup back, register the files that are wanted, or give them up with `lakebed repair --give-up-newer`"
+_NEWER = "restore a newer backup, register the files that you need, or give them up with `lakebed repair --give-up-newer`"
 _DECIDE = "register it, or give it up with `lakebed files left-out --forget`; until then it stays"
 _AGAIN = "restore it from a backup, or retire its partition and write the rows again"
 
@@ -116,7 +116,7 @@ def find_unregistered(scan: Scan) -> Iterator[Finding]:
 def _judge_unknown(facts: FileFacts, lost: set[str]) -> Finding:
     if _find_op_id(facts) in lost:
         message = (
-            f"{facts.size_bytes} bytes of an operation that this registry never heard of, as after a restore from an older backup: {_NEWER}"
+            f"{facts.size_bytes} bytes of an operation that this registry does not know, as after a restore from an older backup: {_NEWER}"
         )
         return NEWER.broken(None, facts.path, message)
     rule = FRESH_METADATA if _is_metadata(facts) and _is_fresh(facts) else UNREGISTERED
@@ -148,7 +148,7 @@ def _is_metadata(facts: FileFacts) -> bool:
 
 
 def _is_fresh(facts: FileFacts) -> bool:
-    """By the host's clock, which wrote the file's time where it is local; only the tone of the finding hangs on it."""
+    """By the host's clock, which wrote the file's time where it is local; only the severity of the finding depends on it."""
     return time.time() - facts.modified_micros / 1e6 < _FRESH_S
 
 
@@ -215,7 +215,7 @@ def _still_holds(scan: Scan, storage: Storage, file: _Registered, verdict: _Verd
 
 
 def _is_explained(scan: Scan, storage: Storage, file: _Registered) -> bool:
-    """Whether the fault is the footer row's (another rule tells it) or the difference is that of an upgraded footer."""
+    """Whether the fault is the footer row's (another rule reports it) or the difference is that of an upgraded footer."""
     rows = scan.query(_STORED_FOOTER, {"path": file.path})
     stored = unpack(bytes(rows[0][0])) if rows else None
     if stored is None:

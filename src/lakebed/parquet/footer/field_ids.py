@@ -1,7 +1,7 @@
-"""Field ids for a file whose writer gave it none: its footer is written anew, its rows are not touched.
+"""Field ids for a file whose writer gave it none: its footer is rewritten, its rows are not touched.
 
 Spark gives ids only through a projection of every column, which takes a small insert longer to plan than everything that
-Lakebed does. Like an upgraded footer, all bytes but the new ones are copied as they lie.
+Lakebed does. Like an upgraded footer, all bytes but the new ones are copied unchanged.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def add_ids(meta: bytes, ids: Mapping[str, int]) -> bytes:
 
 
 def _name(reader: ThriftReader, ids: Mapping[str, int]) -> Edit:
-    """Reads over the column that begins here."""
+    """Skips the column that begins here."""
     fields: list[ThriftField] = []
     name = ""
     for field_id, kind, start in reader.fields():
@@ -64,5 +64,5 @@ def _name(reader: ThriftReader, ids: Mapping[str, int]) -> Edit:
             reader.skip(kind)
         fields.append(ThriftField(field_id, kind, start, value, reader.position))
     if name not in ids:
-        raise corrupt(f"column {name!a} is none of the table's")
+        raise corrupt(f"column {name!a} is not a column of the table")
     return put_integer(reader.buffer, fields, _FIELD_ID, I32, ids[name], stop=reader.position - 1)

@@ -32,7 +32,7 @@ def unframe(blob: bytes) -> bytes:
 
 
 def find_meta(blob: bytes) -> bytes:
-    """Where the frame says the metadata is; what lies there is for the caller to prove."""
+    """Where the frame says the metadata is; the caller proves the content."""
     # A struct ends with a zero byte, so bare metadata can never be taken for a frame.
     return _cut(blob) if blob.endswith((MAGIC, ENCRYPTED_MAGIC)) else blob
 
@@ -45,7 +45,7 @@ def frame(meta: bytes) -> bytes:
 
 
 def meta_length(trailer: bytes) -> int:
-    """The length that the last eight bytes of a file tell."""
+    """The length that the last eight bytes of a file give."""
     return int.from_bytes(trailer[-TRAILER_BYTES:-_LENGTH_BYTES], "little")
 
 
@@ -96,7 +96,7 @@ def _require_magic(found: bytes, path: str, *, where: str) -> None:
     if found == ENCRYPTED_MAGIC:
         raise UnreadableFileError(path, reason="its footer is encrypted")
     if found != MAGIC:
-        raise UnreadableFileError(path, reason=f"it {where} with {found!r}, not with PAR1: it is torn or no Parquet file")
+        raise UnreadableFileError(path, reason=f"it {where} with {found!r}, not with PAR1: it is torn or not a Parquet file")
 
 
 def _tail_bytes(near: bytes, size: int, *, path: str, limit: int) -> int:

@@ -1,6 +1,6 @@
 """Whether what a footer points to is inside its file: the pages of every column chunk, and the indexes behind them.
 
-Writers differ in what they leave at zero or get wrong without harm (polars writes a chunk's `file_offset` behind the end of the
+Writers differ in what they leave at zero or get wrong without harm (polars writes a chunk's `file_offset` past the end of the
 file, and no reader asks for it): only what no reader could follow is refused here.
 """
 

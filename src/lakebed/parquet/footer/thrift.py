@@ -1,6 +1,6 @@
 """Thrift's compact protocol, as far as spans need it: where a value ends, and the few values we read.
 
-The bytes may come from anybody. Each step is bounded by the bytes that are left, containers are
+The bytes may be hostile. Each step is bounded by the bytes that are left, containers are
 counted before they are entered, and nesting lives on a list of our own, never on the call stack.
 """
 
@@ -29,7 +29,7 @@ _Result = TypeVar("_Result")
 
 
 def corrupt(reason: str) -> FooterCorruptError:
-    return FooterCorruptError(f"the footer is no Parquet metadata: {reason}")
+    return FooterCorruptError(f"the footer is not Parquet metadata: {reason}")
 
 
 def refuse_truncated(function: Callable[_Args, _Result]) -> Callable[_Args, _Result]:
@@ -188,7 +188,7 @@ def _past_elements(buffer: bytes, position: int, kinds: Iterator[int]) -> tuple[
 
 
 def _open(buffer: bytes, position: int, kind: int) -> tuple[int, Iterator[int]]:
-    """Into a list, set or map: where its first element lies, and the kinds of the elements."""
+    """Into a list, set or map: the position of its first element, and the kinds of the elements."""
     if kind == MAP:
         return _open_map(buffer, position)
     position, count, element = _open_list(buffer, position)
@@ -266,7 +266,7 @@ def _past_binary(buffer: bytes, position: int) -> int:
 
 
 def _past_flag(_buffer: bytes, position: int) -> int:
-    return position  # a boolean field is told by its header alone
+    return position  # a boolean field's value is in its header
 
 
 def _past_byte(_buffer: bytes, position: int) -> int:
@@ -286,7 +286,7 @@ def _past_unknown(_buffer: bytes, _position: int) -> int:
 
 
 _Past = tuple["Callable[[bytes, int], int] | None", ...]
-# The fewest bytes of one element, so that a count beyond the bytes that are left is known for a lie.
+# The fewest bytes of one element, so that a count beyond the bytes that are left is known to be false.
 _ENDLESS = 1 << 64
 _WIDTHS = (_ENDLESS, 1, 1, 1, 1, 1, 1, 8, 1, 1, 1, 1, 1, 16, 1, 1)
 _NUMBERS: _Past = (_past_byte, _past_varint, _past_varint, _past_varint, _past_double, _past_binary)
@@ -305,7 +305,7 @@ class Edit(NamedTuple):
 
 
 class ThriftField(NamedTuple):
-    """Where a field of a struct lies: its header from `start`, its value from `value` to `end`."""
+    """The position of a field of a struct: its header from `start`, its value from `value` to `end`."""
 
     field_id: int
     kind: int

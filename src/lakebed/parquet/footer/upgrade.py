@@ -1,7 +1,7 @@
 """Format version 1 to 2: true row counts, and no pointers to page indexes that cannot be used.
 
-Only the bytes that must change are written anew. Everything else, fields that nobody knows yet
-included, is copied as it lies.
+Only the bytes that must change are rewritten. Everything else, unknown fields
+included, is copied unchanged.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _survey_group(reader: ThriftReader, strip: list[Edit], pointers: Pointers, n
             reader.skip(kind)
     _require_once(seen, _GROUP_COLUMNS, _GROUP_ROWS)
     if _GROUP_ROWS not in seen:
-        raise corrupt("a row group does not tell its rows")
+        raise corrupt("a row group has no row count")
     return rows
 
 
@@ -183,7 +183,7 @@ def _read_number(reader: ThriftReader, kind: int) -> int:
 
 def _read_rows(reader: ThriftReader, kind: int) -> int:
     if kind != I64 or (rows := reader.integer()) < 0:
-        raise corrupt("a row count is no count")
+        raise corrupt("a row count is not a number of rows")
     return rows
 
 

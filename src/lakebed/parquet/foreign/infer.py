@@ -1,6 +1,6 @@
 """The columns of files that others wrote, as a table would have them.
 
-Footers are first proven harmless in the isolated worker, which walks the same tree under limits of memory and time.
+Footers are first proven harmless in the isolated worker, which reads the same tree under limits of memory and time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _REMEMBERED = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovered:
-    """What a footer tells of its file. `ids`: whether every column has an id (`schema` holds them), none has, or only some do."""
+    """What a footer says of its file. `ids`: whether every column has an id (`schema` holds them), none has, or only some do."""
 
     rows: int
     created_by: str

@@ -53,7 +53,7 @@ def _find_value(transform: Transform, field: Field, column: ColumnStatistics | N
     if first != last:
         return _spans(field, transform, str(first), str(last))
     if transform.kind == "bucket" and low != high:
-        message = f"column {field.name!a} holds several values, and bounds cannot prove that all lie in one bucket of {transform}"
+        message = f"column {field.name!a} holds several values, and bounds cannot prove that all are in one bucket of {transform}"
         return Problem(kind="spans_partitions", column=field.name, message=message, fix=_SPLIT)
     return first
 

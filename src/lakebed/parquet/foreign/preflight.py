@@ -1,6 +1,6 @@
-"""Before files that others wrote are registered: what stands in the way of each, and how to fix it.
+"""Check files that others wrote before they are registered: the problems of each, and how to fix them.
 
-Pure inspection: nothing is registered, copied or changed, and strangers' footers are parsed in the isolated worker.
+Pure inspection: nothing is registered, copied or changed, and foreign footers are parsed in the isolated worker.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _EMPTY = Problem(kind="empty", message="it has no rows", fix="leave it out: an e
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileVerdict:
-    """What one file is worth. `problems` keep it out; `warnings` only make it slower to read."""
+    """The verdict on one file. `problems` keep it out; `warnings` only make it slower to read."""
 
     path: str
     size_bytes: int = 0
@@ -148,7 +148,7 @@ def _unreadable(error: LakebedError) -> Problem:
 
 
 def _path_only(path: str, columns: Sequence[ColumnStatistics], schema: Schema) -> Iterator[Problem]:
-    """Hive and Spark leave partition columns out of the files: every reader but they would see NULL."""
+    """Hive and Spark leave partition columns out of the files: every other reader would see NULL."""
     there = {column.field_id for column in columns}
     segments = _segments(path)
     for field in schema.fields:
@@ -158,7 +158,7 @@ def _path_only(path: str, columns: Sequence[ColumnStatistics], schema: Schema) -
 
 
 def _silent(answer: Inspection, schema: Schema, event_time: int | None, partition_by: Sequence[str]) -> Iterator[Problem]:
-    """Columns whose range the footer does not tell; those of partition transforms are told by their own check."""
+    """Columns whose range is not in the footer; columns of partition transforms have a check of their own."""
     sources = {field.field_id for _, field in resolve_transforms(schema, partition_by)}
     top = {field.field_id: field for field in schema.fields if isinstance(field.type, Primitive)}
     for column in answer.columns:

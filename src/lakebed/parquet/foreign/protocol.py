@@ -1,6 +1,6 @@
-"""What parent and worker say to each other: frames of JSON, never pickle.
+"""The messages between parent and worker: frames of JSON, never pickle.
 
-The worker has read a stranger's bytes, so the parent believes no shape that it has not checked.
+The worker has read hostile bytes, so the parent checks the shape of every answer.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def pack(payload: bytes) -> bytes:
 
 
 def frame_length(received: bytes | bytearray) -> int | None:
-    """How many bytes the frame that begins `received` has in all; None while that is not told yet."""
+    """How many bytes the frame that begins `received` has in all; None while that is not known yet."""
     return _COUNT_BYTES + int.from_bytes(received[:_COUNT_BYTES], "big") if len(received) >= _COUNT_BYTES else None
 
 
@@ -219,7 +219,7 @@ def _require(value: Any, wanted: type) -> Any:
 def _count(value: Any) -> int:
     number: int = _require(value, int)
     if not 0 <= number < 1 << 63:
-        message = f"{number} is no count"
+        message = f"expected a count, got {number}"
         raise ValueError(message)
     return number
 

@@ -1,4 +1,4 @@
-"""Files that others wrote, inspected where they can do no harm: in a process that may die."""
+"""Files that others wrote, inspected in a process of its own that may crash."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _LIMITS = WorkerLimits()
 def inspect_isolated(
     items: Sequence[ForeignFile], schema: Schema, *, spec: StatisticsSpec = DEFAULT, limits: WorkerLimits = _LIMITS
 ) -> list[Inspection | LakebedError]:
-    """One answer per file, in order; a file that kills, hangs or bloats the worker costs only its own answer.
+    """One answer per file, in order; a file that crashes, hangs or bloats the worker loses only its own answer.
 
     Raises UnavailableError when no worker can be started.
     """
@@ -239,7 +239,7 @@ class _Worker:
         received = bytearray()
         while (wanted := protocol.frame_length(received)) is None or len(received) < wanted:
             if wanted is not None and wanted > protocol.MAX_FRAME:
-                return _End.DIED  # it no longer speaks our language
+                return _End.DIED  # the pipe no longer holds whole frames
             descriptors = self._wait(deadline, is_sending=bool(unsent))
             if not descriptors:
                 return _End.TIMED_OUT

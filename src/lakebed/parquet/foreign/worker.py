@@ -1,4 +1,4 @@
-"""The child process that reads strangers' footers: confined before it sees the first of their bytes.
+"""The child process that reads foreign footers: confined before it reads the first byte.
 
 Started by lakebed.parquet.foreign.sandbox, never imported by the parent's own work.
 """
@@ -40,7 +40,7 @@ def main() -> None:
         _allow_cpu(seconds)
         file = _AskedFile(source, sink, file_bytes) if job.decodes_pages else None
         protocol.write_frame(sink, _limited(protocol.encode_answer(answer(tail, job, file_bytes=file_bytes, file=file))))
-        forget_layouts()  # one stranger's columns must not eat the memory of the next
+        forget_layouts()  # the columns of one file must not use up the memory of the next
         find_problems.cache_clear()
 
 

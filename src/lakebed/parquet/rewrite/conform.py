@@ -1,4 +1,4 @@
-"""Rewriting one file of a stranger into the table's own shape, with columns whose value stands outside of the file."""
+"""Rewrite one foreign file into the table's own shape, with columns whose value stands outside of the file."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rewrite_foreign(storage: Storage, rows: ForeignRows, options: WriteOptions) 
         raise
     except PYARROW_ERRORS as exc:
         raise UnreadableFileError(rows.path, reason=f"its rows cannot be rewritten ({str(exc)[:200]!a})") from exc
-    assert done is not None  # noqa: S101 - nobody cancels
+    assert done is not None  # noqa: S101 - there is no way to cancel
     if done.before != done.after:
         raise RewriteMismatchError(rows.path, expected=done.before.rows, found=done.after.rows, other_rows=True)
     return done.files
@@ -71,7 +71,7 @@ def _size(file: Any, number: int) -> int:
 
 
 def _find_names(rows: ForeignRows, found: list[str], options: WriteOptions) -> list[str]:
-    """The table's name of each column of the file: a column without a place would be lost without a word."""
+    """The table's name of each column of the file: a column without a place would be lost silently."""
     exact = {f.physical_name for f in options.target.schema.fields}
     folded = {name.lower(): name for name in exact}
     names = [name if name in exact else folded.get(name.lower(), "") for name in found]

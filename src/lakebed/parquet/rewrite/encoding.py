@@ -1,4 +1,4 @@
-"""How columns are best stored, judged by a sample of their rows."""
+"""Choose how columns are stored, from a sample of their rows."""
 
 from __future__ import annotations
 

@@ -78,15 +78,15 @@ def _opened_natively(opened: BinaryIO) -> Iterator[Any]:
 
 
 def sum_files(storage: Storage, sources: Sequence[Source], target: TargetSchema) -> RowSum:
-    """Rows and sum of files that anybody wrote."""
+    """Rows and sum of files of any writer."""
     with RowReader(storage, target) as reader:
         return sum((batch.found for batch in reader.read(sources)), RowSum())
 
 
 class RowReader:
-    """The rows of many files in their order, decoded up to `ahead` batches ahead of whoever takes them, by as many threads.
+    """The rows of many files in their order, decoded up to `ahead` batches ahead of the consumer, by as many threads.
 
-    Bytes are read by the taker's thread: what is little but calls would make the threads wait for each other.
+    Bytes are read by the consumer's thread: short calls in many threads would wait for each other.
     """
 
     def __init__(

@@ -95,7 +95,7 @@ def rewrite_files(storage: Storage, sources: Sequence[Source], options: WriteOpt
 def write_batches(
     storage: Storage, batches: Iterable[RowBatch], options: WriteOptions, *, whole: int, cancelled: Callable[[], bool]
 ) -> Rewritten | None:
-    """The same for rows that somebody else reads; `whole` is how many bytes of old files they stand for in all."""
+    """The same for rows that the caller reads; `whole` is how many bytes of old files they stand for in all."""
     with _RewritePool(storage, workers=1) as pool:
         written = _write_shard(storage, batches, options, pool=pool, whole=whole, stops=cancelled)
         return None if written is None else written.result()
@@ -149,7 +149,7 @@ class _Written:
 
 
 def _plan_shards(storage: Storage, sources: Sequence[Source], options: WriteOptions) -> list[_Shard]:
-    """The first rows tell how to store them all, and whether they become files enough for more than one lane."""
+    """The first rows decide how to store them all, and whether they become files enough for more than one lane."""
     whole, least = sum(source.size_bytes for source in sources), _LANES * _LANE_OUTPUTS
     if whole < least * options.target_bytes or (options.sort_by and whole <= options.sort_bytes):
         return [_Shard(sources, options)]
@@ -303,7 +303,7 @@ class _Output:
         self._file.write(rows)
 
     def _has_its_share(self) -> bool:
-        """Judged by what the rows so far have become: nobody knows before how well they pack together."""
+        """Judged by what the rows so far have become: how well they compress together is not known before."""
         if self._file is None:
             return False
         written = self._closed_bytes + self._file.size_bytes
@@ -349,7 +349,7 @@ class _OpenFile:
         return self._path
 
     def abandon(self) -> None:
-        """Its directory is about to be deleted; what it failed of is told already."""
+        """Its directory is about to be deleted; its error is raised already."""
         with suppress(*PYARROW_ERRORS):
             self._writer.close()
         with suppress(*PYARROW_ERRORS):

@@ -1,7 +1,7 @@
-"""A sum over whole rows that does not care for their order, their files or who wrote them.
+"""A sum over whole rows that is independent of their order, their files and their writers.
 
 Each row becomes 64 bits from its values and their field ids, and the sum of all rows is kept whole, modulo 2^128. Equal sums mean
-equal multisets of rows. What is compared are values as a query sees them: NULL is no value, NaN is one value whatever its bits
+equal multisets of rows. What is compared are values as a query sees them: NULL is not a value, NaN is one value whatever its bits
 are, and how a file encodes or chunks them makes no difference.
 Nothing but numpy and pyarrow is used here, so that a task of any engine can do the same.
 """
@@ -83,7 +83,7 @@ class RowSummer:
 
 
 def add_column(rows: Words, column: pa.Array, field_id: int) -> None:
-    """Add one column to the rows so far; the order of columns is of no matter."""
+    """Add one column to the rows so far; the order of columns does not matter."""
     factor = _factor(field_id)
     for start in range(0, len(rows), _BLOCK_ROWS):
         block = rows[start : start + _BLOCK_ROWS]
@@ -100,7 +100,7 @@ def total(rows: Words) -> int:
     for start in range(0, len(rows), _BLOCK_ROWS):
         mixed = _mix(rows[start : start + _BLOCK_ROWS])
         upper = int((mixed >> _HALF).sum()) << 32
-        found += upper + ((int(mixed.sum()) - upper) & _MASK)  # the lower halves: what the sum of all has beyond the upper ones
+        found += upper + ((int(mixed.sum()) - upper) & _MASK)  # the lower 32 bits: what the sum of all has beyond the upper ones
     return found % MODULUS
 
 

@@ -1,4 +1,4 @@
-"""The rows of any file of a table in the one shape that its writers use, so that files of different writers can become one."""
+"""Bring the rows of any file of a table into one shape, so that files of different writers can be merged."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Times that Spark counted in the calendar which was left in 1582.
+"""Times that Spark stored in the hybrid Julian calendar (`org.apache.spark.legacyDateTime`).
 
-Spark marks such files, and reads them right; every other engine would see other days, without a word. Times since the
-switch are the same in both calendars: files that hold no others are as good as any.
+Spark marks such files, and reads them correctly; every other engine would silently read other days. Times since the
+switch are the same in both calendars: files that hold no others are accepted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def find_old_times(metadata: pq.FileMetaData) -> tuple[Problem, ...]:
 
 
 def list_doubtful_int96(file: pq.ParquetFile) -> list[int]:
-    """The columns with INT96, at the top or deeper, of a file that counts it in the old calendar; only the rows tell more."""
+    """The columns with INT96, at the top or deeper, of a file that counts it in the old calendar; only the rows show more."""
     if not _is_old(file.metadata, _INT96_MARK, _INT96_FIRST):
         return []
     leaves = [file.schema.column(number) for number in range(len(file.schema.names))]
@@ -60,7 +60,7 @@ def _problem(name: str, verb: str) -> Problem:
 def _is_old(metadata: pq.FileMetaData, mark: bytes, first: tuple[int, int]) -> bool:
     keys = metadata.metadata or {}
     if _VERSION not in keys:
-        return mark in keys or _SCHEMA in keys  # the latter of a Spark so old that it did not tell its version
+        return mark in keys or _SCHEMA in keys  # the latter of a Spark so old that it did not record its version
     version = re.match(rb"(\d{1,4})\.(\d{1,4})", keys[_VERSION])
     return mark in keys or (version is not None and (int(version[1]), int(version[2])) < first)
 

@@ -1,4 +1,4 @@
-"""Which column of a file is which column of the table: by field id, or by physical name where the file has none."""
+"""Match the columns of a file to those of the table: by field id, or by physical name where the file has none."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def _same(node: Node, field: Field) -> list[tuple[Node | None, Field | None]]:
 
 
 def _matches(root: Node, schema: Schema, *, has_ids: bool) -> Iterator[tuple[Node, Field, bool]]:
-    """Every leaf of the file that the table knows, and whether it lies in a list or map."""
+    """Every leaf of the file that the table knows, and whether it is in a list or map."""
     stack = [(node, field, False) for node, field in pair(root.children, schema.fields, has_ids=has_ids)]
     while stack:
         node, field, repeats = stack.pop()

@@ -1,4 +1,4 @@
-"""Why a file could never become an Iceberg data file of its table: found at registration, not at the first query."""
+"""Find out at registration, not at the first query, why a file could never become an Iceberg data file of its table."""
 
 from __future__ import annotations
 

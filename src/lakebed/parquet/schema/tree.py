@@ -88,7 +88,7 @@ _Values = dict[int, object]
 
 
 def decode_schema(meta: bytes) -> Node:
-    """The root of the column tree; refuses counts that do not add up and nesting beyond all reason."""
+    """The root of the column tree; refuses counts that do not add up and nesting beyond the limit."""
     return _grow(_elements(meta))
 
 

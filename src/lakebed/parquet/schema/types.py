@@ -160,7 +160,7 @@ def _ceil_nanos(raw: Value) -> Value:
 
 def _require_int(raw: Value) -> int:
     if not isinstance(raw, int):
-        message = f"{raw!r} is no whole number"
+        message = f"expected a whole number, got {raw!r}"
         raise TypeError(message)
     return raw
 

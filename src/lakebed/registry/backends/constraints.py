@@ -1,4 +1,4 @@
-"""What a violated constraint means to the caller. Names are the database's: never rename one."""
+"""The errors that violated constraints become. Names are stored in the database: never rename one."""
 
 from __future__ import annotations
 

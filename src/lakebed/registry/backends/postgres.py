@@ -173,7 +173,7 @@ class PostgresBackend:
         except psycopg.Error as exc:
             message = f"the registry {self.shown_url} does not answer: {Redactor(find_passwords([self._dsn]))(first_line(exc))}"
             raise RegistryUnavailableError(message) from None  # the driver's text may hold the password
-        raw.adapters.register_dumper(int, Int8Dumper)  # by default the type follows the value, and each mixture would be prepared anew
+        raw.adapters.register_dumper(int, Int8Dumper)  # by default the type follows the value, and each mixture would be prepared again
         return PostgresConnection(raw, self.shown_url, self._types)
 
     def begin_write(self, connection: Connection, table_ids: Sequence[int]) -> tuple[list[TableHead], int | None]:
@@ -199,7 +199,7 @@ class PostgresBackend:
 
     def end_read(self, connection: Connection) -> None:
         with suppress(psycopg.Error):
-            _own(connection).raw.commit()  # a rollback would make psycopg forget every prepared statement of the connection
+            _own(connection).raw.commit()  # a rollback would make psycopg drop every prepared statement of the connection
 
     def commit(self, connection: Connection) -> None:
         own = _own(connection)
@@ -252,5 +252,5 @@ class PostgresBackend:
 
 
 def _own(connection: Connection) -> PostgresConnection:
-    assert isinstance(connection, PostgresConnection)  # noqa: S101 - a backend only ever meets its own connections
+    assert isinstance(connection, PostgresConnection)  # noqa: S101 - a backend only gets its own connections
     return connection

@@ -1,4 +1,4 @@
-"""PostgreSQL's errors in the registry's types: the one place that knows its states."""
+"""Translate PostgreSQL's errors into the registry's types; no other module reads SQLSTATEs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakebed.registry.backends.constraints import raise_unstorable, raise_violat
 
 
 def is_in_doubt(exc: psycopg.Error) -> bool:
-    """Of an error while a commit is under way: only an answer of the server, other than a farewell, says that nothing was committed."""
+    """Of an error while a commit is under way: only an answer of the server, other than a shutdown notice, proves that nothing was committed."""
     return exc.sqlstate is None or isinstance(exc, pg.AdminShutdown | pg.CrashShutdown)
 
 

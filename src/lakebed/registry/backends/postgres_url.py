@@ -1,4 +1,4 @@
-"""The URL of a registry on PostgreSQL: which options are ours, what may be shown, and which transport is safe."""
+"""The URL of a registry on PostgreSQL: its own options, the form that may be shown, and the check that the transport is safe."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_idle_ms(options: Mapping[str, str]) -> int:
 
 
 def _split(url: str) -> SplitResult:
-    """Python's own words about a URL it cannot read quote what stands where a port should: that may be a password."""
+    """Python's own error about an invalid URL quotes the text in place of the port, which may be a password."""
     try:
         parts = urlsplit(url)
         _ = parts.port

@@ -1,4 +1,4 @@
-"""Files that belong to the registry's owner alone."""
+"""Files that only the registry's owner may read."""
 
 from __future__ import annotations
 

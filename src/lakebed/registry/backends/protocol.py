@@ -1,4 +1,4 @@
-"""The seam between the registry's functions and its two databases."""
+"""The interface between the registry's functions and its two databases."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TableHead:
     version_states: str
 
     def find_version_state(self, schema_hash: str) -> str | None:
-        """How the table stands to a version of itself; None when it has no such version."""
+        """The state of one of the table's versions; None when it has no such version."""
         _, found, rest = f",{self.version_states},".partition(f",{schema_hash}:")
         return rest.partition(",")[0] if found else None
 
@@ -68,7 +68,7 @@ def head_of(row: tuple[Any, ...], version_states: str | None) -> TableHead:
 
 
 class Queryable(Protocol):
-    """Whatever answers a query: the registry (a snapshot per statement), one snapshot of it, or an open transaction."""
+    """A source of query results: the registry (a snapshot per statement), one snapshot of it, or an open transaction."""
 
     @property
     def dialect(self) -> Dialect: ...
@@ -92,7 +92,7 @@ class Connection(Protocol):
         """Run and fetch everything."""
 
     def query_locked(self, sql: str, params: Mapping[str, Any] | None = None) -> RawRows:
-        """As `query`; nobody else changes these rows until the transaction ends."""
+        """As `query`; no other transaction changes these rows until this one ends."""
 
     def lock_key(self, room: int, key: str = "") -> None:
         """Become the only writer that holds this key, until the transaction ends."""
@@ -101,7 +101,7 @@ class Connection(Protocol):
         """Run and return the number of rows touched."""
 
     def send(self, sql: str, params: Mapping[str, Any] | None = None) -> None:
-        """Run when the database gets to it, before the transaction ends; errors surface then at the latest."""
+        """Run at any time before the transaction ends; errors are raised by then at the latest."""
 
     def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Value]]) -> None:
         """Insert any number of rows, errors as with `send`."""
@@ -119,22 +119,22 @@ class Connection(Protocol):
 
 
 class SystemTables(Protocol):
-    """What a database tells of itself."""
+    """What a database reports about its own schema."""
 
     def list_tables(self, source: Queryable) -> set[str]:
-        """Names of the tables that anybody has made there."""
+        """Names of all tables in it."""
 
     def list_programs(self, source: Queryable) -> dict[str, str]:
-        """What acts by itself in the database (triggers, functions, constraints): by name, the text as it is compared."""
+        """The programs in the database (triggers, functions, constraints): by name, the text as it is compared."""
 
     def shape_of(self, ddl: str) -> str:
         """The text that `list_programs` gives for a program that `ddl` made."""
 
     def find_strangers(self, found: Collection[str], expected: Collection[str]) -> set[str]:
-        """Programs of `found` that we did not write, where there may be none."""
+        """Programs of `found` that are not Lakebed's, where others are not allowed."""
 
     def drop_program(self, name: str, ddl: str) -> str:
-        """The statement that takes away what `ddl` made, if it is there."""
+        """The statement that drops what `ddl` made, if it exists."""
 
     def list_reindexing(self, source: Queryable) -> list[str]:
         """The statements that build every index from its table again, where that is needed."""
@@ -156,7 +156,7 @@ class Backend(Protocol):
 
     @property
     def catalog_url(self) -> str:
-        """Where the Iceberg catalog of this registry lies, as SQLAlchemy spells it; it may hold a password."""
+        """The SQLAlchemy URL of this registry's Iceberg catalog; it may hold a password."""
 
     @property
     def timeout_s(self) -> float:
@@ -167,10 +167,10 @@ class Backend(Protocol):
 
     @property
     def system(self) -> SystemTables:
-        """What the database knows of its own tables, indexes and programs."""
+        """The database's own tables, indexes and programs."""
 
     def create(self) -> None:
-        """Make the place where an empty registry can be created, where that takes anything."""
+        """Prepare the place of an empty registry, where that is needed."""
 
     def is_alone(self, idle: Sequence[Connection]) -> bool:
         """Whether it is certain that no other process has the registry open; closes our idle connections to find out."""
@@ -188,7 +188,7 @@ class Backend(Protocol):
         """Open a transaction that sees one snapshot."""
 
     def end_read(self, connection: Connection) -> None:
-        """Let the snapshot go."""
+        """Release the snapshot."""
 
     def commit(self, connection: Connection) -> None:
         """Commit durably. A lost connection here is CommitUnknown: the outcome must be looked up."""

@@ -1,7 +1,7 @@
 """SQLite: one file, one writer at a time, many readers.
 
-Writers queue on a lock file before `BEGIN IMMEDIATE`: SQLite's own busy handler is a lottery that
-starves someone. Automatic checkpoints run inside COMMIT, so they too happen only under that lock:
+Writers queue on a lock file before `BEGIN IMMEDIATE`: SQLite's own busy handler is unfair and
+starves some writers. Automatic checkpoints run inside COMMIT, so they too happen only under that lock:
 versions below 3.51.3 can corrupt the database when a checkpoint races with a writer.
 """
 
@@ -49,10 +49,10 @@ _PRAGMAS = (
     "PRAGMA cache_size=-32768",
     "PRAGMA secure_delete=OFF",  # some systems build SQLite to overwrite what is deleted, and to flush the zeros
     "PRAGMA temp_store=MEMORY",  # statement journals of bulk changes would otherwise go to files
-    "PRAGMA wal_autocheckpoint=2000",  # 8 MB: a WAL that still grows makes a commit a third slower, and every checkpoint stops somebody
+    "PRAGMA wal_autocheckpoint=2000",  # 8 MB: a WAL that still grows makes a commit a third slower, and every checkpoint blocks a writer
 )
 _VERSION_STATES = "(SELECT group_concat(m.schema_hash || ':' || m.standing) FROM table_metadata m WHERE m.table_id = s.table_id)"
-# together they change nothing, and write a page: what the WAL holds behind it has a wrong checksum then
+# together they change no row, but write a page: what the WAL holds behind it has a wrong checksum then
 _WRITE = "INSERT INTO astha_state (key, value, updated_at) VALUES ('overwritten', '', 0)"
 _TAKE_BACK = "DELETE FROM astha_state WHERE key = 'overwritten'"
 # a file that cannot be opened for writing SQLite opens for reading, for good; BEGIN IMMEDIATE says nothing of it
@@ -64,7 +64,7 @@ _HEAD = f"SELECT {HEAD_COLUMNS}, {_VERSION_STATES} FROM table_seq s JOIN tables 
 
 
 class SqliteConnection:
-    """One sqlite3 connection in autocommit mode: transactions are always spoken out."""
+    """One sqlite3 connection in autocommit mode: transactions are always explicit."""
 
     dialect: Dialect = "sqlite"
 
@@ -133,11 +133,13 @@ class SqliteBackend:
         self.path = path.absolute()
         self.timeout_s = timeout_s
         self.shown_url = f"sqlite:///{self.path}"
-        self.catalog_url = f"sqlite:///{self.path.with_suffix('.iceberg.db')}"  # a file of its own: its writes never meet the writers' lock
+        self.catalog_url = (
+            f"sqlite:///{self.path.with_suffix('.iceberg.db')}"  # a file of its own: its writes never wait for the writers' lock
+        )
         self._lock = FileLock(Path(f"{self.path}.lock"), timeout_s=timeout_s)
         self._commits = 0
         self._guard = threading.Lock()
-        self.holds_registry = False  # as far as a connection has seen
+        self.holds_registry = False  # as of the last connection
         require_fit_place(self.path)
         if sqlite3.sqlite_version_info < SAFE_WAL_VERSION:
             if strict:
@@ -260,7 +262,7 @@ class SqliteBackend:
             translate(exc, self.shown_url)
 
     def is_alone(self, idle: Sequence[Connection]) -> bool:
-        """Nobody else has it open when an exclusive lock is granted."""
+        """No other connection has it open when an exclusive lock is granted."""
         for connection in idle:
             connection.close()
         probe = sqlite3.connect(self.path, timeout=0, isolation_level=None)
@@ -282,7 +284,7 @@ class SqliteBackend:
             self._lock.release()
 
     def close_all(self, idle: Sequence[Connection]) -> None:
-        """Under the writers' lock, because the last close checkpoints. Where it is taken, somebody else has the registry open: ours is not the last."""
+        """Under the writers' lock, because the last close checkpoints. Where it is taken, another process has the registry open, so this close is not the last."""
         if self.holds_registry and idle:
             self._lock.try_acquire()
         for connection in idle:
@@ -312,7 +314,7 @@ class SqliteBackend:
         with suppress(sqlite3.Error):
             raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         if self.wal_bytes() >= _WAL_ALARM_BYTES:
-            logger.warning("a long reader keeps the registry's WAL from shrinking", extra={"action": "wal", "bytes": self.wal_bytes()})
+            logger.warning("a long read keeps the registry's WAL from shrinking", extra={"action": "wal", "bytes": self.wal_bytes()})
 
 
 def _require_read_write(raw: sqlite3.Connection) -> None:
@@ -324,7 +326,7 @@ def _require_read_write(raw: sqlite3.Connection) -> None:
 
 
 def _overwrite(raw: sqlite3.Connection) -> bool:
-    """Write over a commit that failed behind its last page: it stands whole in the WAL, and the next recovery would find it there."""
+    """Write over a commit that failed behind its last page: it is complete in the WAL, and the next recovery would apply it."""
     try:
         for statement in ("BEGIN IMMEDIATE", _WRITE, _TAKE_BACK, "COMMIT"):
             raw.execute(statement)
@@ -337,7 +339,7 @@ def _overwrite(raw: sqlite3.Connection) -> bool:
 
 
 def _own(connection: Connection) -> SqliteConnection:
-    assert isinstance(connection, SqliteConnection)  # noqa: S101 - a backend only ever meets its own connections
+    assert isinstance(connection, SqliteConnection)  # noqa: S101 - a backend only gets its own connections
     return connection
 
 

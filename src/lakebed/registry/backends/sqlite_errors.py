@@ -1,4 +1,4 @@
-"""SQLite's errors in the registry's types: the one place that knows its codes."""
+"""Translate SQLite's errors into the registry's types; no other module reads its codes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def translate(exc: sqlite3.Error | UnicodeEncodeError, where: str) -> NoReturn:
         message = f"no room is left on the disk of {where}: free some and retry; nothing was changed"
         raise StorageFullError(message) from exc
     if code in _CORRUPT:
-        message = f"{where} is damaged or no SQLite database ({exc}): restore it from a backup, then run `lakebed check`"
+        message = f"{where} is damaged or not a SQLite database ({exc}): restore it from a backup, then run `lakebed check`"
         raise CorruptionError(message) from exc
     message = f"the registry {where} failed: {exc}"
     raise RegistryUnavailableError(message) from exc

@@ -1,4 +1,4 @@
-"""Where a registry file may lie: on a local disk, and private."""
+"""The rules for a registry file's place: on a local disk, and private."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def require_fit_place(path: Path) -> None:
     if exists:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
-            message = f"the registry {path} is no regular file"
+            message = f"the registry {path} is not a regular file"
             raise RegistryRefusedError(message)
         if mode & 0o077:
             message = f"the registry {path} is open to others (mode {stat.S_IMODE(mode):04o}): run `chmod 600` on it"
             raise RegistryRefusedError(message)
     kind = _file_system(path.parent)
     if kind in _NETWORK_FILE_SYSTEMS:
-        message = f"the registry {path} lies on a network drive ({kind}), where SQLite's locks do not hold: use a local disk or PostgreSQL"
+        message = f"the registry {path} is on a network drive ({kind}), where SQLite's locks do not work: use a local disk or PostgreSQL"
         raise RegistryRefusedError(message)
 
 
 def _file_system(directory: Path) -> str:
-    """Empty where the system does not tell."""
+    """Empty where the system does not say."""
     mounts = Path("/proc/self/mounts")
     return find_mount_kind(mounts.read_text(errors="replace"), str(directory.resolve())) if mounts.exists() else ""
 

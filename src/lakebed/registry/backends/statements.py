@@ -104,7 +104,7 @@ def _combined(shape: tuple[Any, ...], types: _Types) -> str:
     spelled = [_spell(part, types.of) for part in shape]
     named = [f"w{number} AS ({sql})" for number, sql in enumerate(spelled[:-1])]
     whole = f"WITH {', '.join(named)} {spelled[-1]}" if named else spelled[-1]
-    # numbered as the server wants it: the driver would parse a statement of this length anew on every call
+    # numbered as the server wants it: the driver would parse a statement of this length again on every call
     numbers = count(1)
     return re.sub("%s", lambda _: f"${next(numbers)}", whole)
 

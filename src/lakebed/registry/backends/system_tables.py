@@ -1,4 +1,4 @@
-"""What SQLite and PostgreSQL tell of their own tables, indexes and programs."""
+"""Read the system catalogs of SQLite and PostgreSQL: tables, indexes and programs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SqliteSystem:
         return _squeeze(ddl)
 
     def find_strangers(self, found: Collection[str], expected: Collection[str]) -> set[str]:
-        """SQLite must trust its schema for JSON inside triggers, so nothing may be there that we did not write."""
+        """SQLite must trust its schema for JSON inside triggers, so only Lakebed's own programs are allowed."""
         return set(found) - set(expected)
 
     def drop_program(self, name: str, ddl: str) -> str:

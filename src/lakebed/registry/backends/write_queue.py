@@ -31,7 +31,7 @@ class FileLock:
 
     def __init__(self, path: Path, *, timeout_s: float) -> None:
         self._path, self._timeout_s = path, timeout_s
-        self._threads = threading.Lock()  # flock does not tell threads of one process apart
+        self._threads = threading.Lock()  # flock does not distinguish threads of one process
         self._holder: int | None = None
         self._fd: int | None = None
 
@@ -61,7 +61,7 @@ class FileLock:
         return False
 
     def release(self) -> None:
-        """Release if this thread holds it; a second call does nothing, whoever holds it by then."""
+        """Release if this thread holds it; a second call does nothing, even if another thread holds it by then."""
         if self._holder == threading.get_ident() and self._fd is not None:
             self._holder = None
             fcntl.flock(self._fd, fcntl.LOCK_UN)
@@ -73,9 +73,9 @@ class FileLock:
             self._fd = None
 
     def _wait(self, fd: int) -> None:
-        """Draw lots at a steady pace. Every waiter tries as often as any other, so nobody starves.
+        """Retry at a steady, random pace. Every waiter tries as often as any other, so none starves.
 
-        Backing off, as SQLite's own busy handler does, favours whoever came last; blocking in the kernel cannot time out.
+        Backing off, as SQLite's own busy handler does, favours the newest waiter; blocking in the kernel cannot time out.
         """
         started = time.monotonic()
         while not _try_lock(fd):
@@ -86,7 +86,7 @@ class FileLock:
             time.sleep(pace * (0.5 + random.random()))  # noqa: S311 - to keep the waiters out of step, not to keep a secret
 
     def _note_holder(self, fd: int) -> None:
-        """In the lock file, for whoever waits in vain; what it says is true only while the lock is held."""
+        """Name the holder in the lock file, for the error of a waiter that times out; valid only while the lock is held."""
         self._holder = threading.get_ident()
         with suppress(OSError):  # a full disk must not keep a writer out
             os.pwrite(fd, f"{os.getpid()} {time.time_ns() // 1000} {_HOST}".ljust(_NOTE_BYTES).encode()[:_NOTE_BYTES], 0)

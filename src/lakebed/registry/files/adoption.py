@@ -1,6 +1,6 @@
-"""What was adopted from outside the warehouse, so that a second run adds only what is new.
+"""A record of the files adopted from outside the warehouse, so that a second run adds only new ones.
 
-It outlives the files themselves: what compaction or a retirement took away does not come back by adopting again.
+It outlives the files themselves: a file that was compacted or retired does not come back by adopting again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MANY = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStamp:
-    """How a file looked when it was taken."""
+    """The state of a file when it was adopted."""
 
     size_bytes: int
     modified_ns: int
@@ -71,7 +71,7 @@ _REOPEN = "UPDATE table_metadata SET standing = 'staged', updated_at = :now WHER
 
 
 def import_operation(op_id: str, key: int) -> Operation:
-    """One imported partition: its key makes it unique for ever, so a second run passes it over even when it was retired."""
+    """One imported partition: its key makes it unique for ever, so a second run skips it even when it was retired."""
     return Operation(op_id=op_id, kind="import", app_id=APP_ID, batch_id=key)
 
 
@@ -81,14 +81,14 @@ def list_imported(reader: Queryable, table_id: int) -> frozenset[int]:
 
 
 def require_not_imported(tx: Transaction, table_id: int, keys: Iterable[int]) -> None:
-    """Under the table's lock: another import may have been faster."""
+    """Under the table's lock: another import may have registered it first."""
     rows = tx.query(_SOME_DONE, {"id": table_id, "app": APP_ID, "keys": list(keys)})
     if rows:
         raise OperationConflictError(f"{APP_ID}/{rows[0][0]}", wanted="new", found="registered by another import")
 
 
 def open_side_version(tx: Transaction, name: TableName, schema: Schema, *, note: str) -> str:
-    """A version that partitions can be published under though nobody reads it; the same note gives the same one. Its hash."""
+    """A version that partitions can be published under though readers do not see it; the same note gives the same one. Its hash."""
     found = find_side_version(list_versions(tx, tx.require(name).table_id), note)
     if found is None:
         return stage_version(tx, name, schema, definition=note)

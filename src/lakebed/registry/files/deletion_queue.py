@@ -1,6 +1,6 @@
 """Files on their way out: queued, claimed, deleted outside any transaction, finalized.
 
-A file row and its footer live until the deletion is final, so no reader ever meets one without the other.
+A file row and its footer live until the deletion is final, so no reader ever sees one without the other.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _FIRST_BACKOFF_US = 10 * 1_000_000
 BATCH = 1000
 ORPHAN = "orphan"  # stored as a reason: never rename
 
-# Past its grace, and nobody may still need it: not live, under no reader's lease, and out of every retained snapshot. A dropped table
-# has no snapshot any more: nobody commits to it, and the catalog has forgotten it.
+# Past its grace period and not needed: not live, under no reader's lease, and out of every retained snapshot. A dropped table
+# has no snapshot any more: nothing commits to it, and the catalog does not list it.
 _DELETABLE = """q.expiration <= :now AND (q.claimed_until IS NULL OR q.claimed_until < :now)
 AND (f.id IS NULL OR (f.retired_seq IS NOT NULL
   AND (f.added_group IS NULL OR t.dropped_at IS NOT NULL OR (t.committed_group >= f.removed_group AND NOT EXISTS (
@@ -43,7 +43,7 @@ _FIND = {
 {with_file} LEFT JOIN tables t ON t.id = q.table_id WHERE {_DELETABLE} ORDER BY q.expiration LIMIT :limit"""
     for dialect, with_file in _WITH_FILE.items()
 }
-# Between two rows of an answer Python's SQLite lets other threads in, and those that delete files meanwhile come in for each of them: 25 ms
+# Between two rows of an answer Python's SQLite releases the interpreter lock, and threads that delete files take it each time: 25 ms
 # for a claim instead of 4. So the only writer asks for one row that holds them all.
 _FIND_AT_ONCE = (
     f"SELECT json_group_array(json_array(file_path, file_size, table_id, attempts, id, retired_seq, reason)) FROM ({_FIND['sqlite']})"
@@ -163,7 +163,7 @@ def _delete_entries(tx: Transaction, paths: list[str], token: int) -> set[str]:
 
 
 def _finalize(tx: Transaction, table_id: int, files: Sequence[ClaimedFile], token: int) -> int:
-    """Whoever takes the queue entries away under the claim's token owns the rest."""
+    """The process that removes the queue entries under the claim's token owns the rest."""
     taken = _delete_entries(tx, [f.path for f in files], token)
     rows = sorted((f.file_id, f.retired_seq or 0, f.path) for f in files if f.file_id is not None and f.path in taken)
     if rows:

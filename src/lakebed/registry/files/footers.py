@@ -1,4 +1,4 @@
-"""Stored footers: loaded from cache or table, upgraded from format version 1, and an index that never fails a query."""
+"""Stored footers: loaded from cache or table, upgraded from format version 1, and read from the file where the row is unusable."""
 
 from __future__ import annotations
 

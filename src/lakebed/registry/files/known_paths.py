@@ -1,4 +1,4 @@
-"""What the registry knows of paths in the warehouse, for the sweep."""
+"""Look up paths of the warehouse in the registry, for the sweep."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def list_unregistered(registry: Registry, paths: Sequence[str]) -> set[str]:
 
 
 def list_unknown_operations(registry: Registry, op_ids: Sequence[str]) -> set[str]:
-    """Those that this registry never heard of. An intent is written before the first byte and stays, so another registry wrote them."""
+    """Those that this registry does not know. An intent is written before the first byte and stays, so another registry wrote them."""
     known = {row[0] for row in registry.query(_OPERATIONS, {"ids": list(op_ids)})} if op_ids else set()
     return set(op_ids) - known
 
 
 def give_up_operations(tx: Transaction, op_ids: Sequence[str], table_ids: Mapping[str, int]) -> int:
-    """Take operations of a lost history for rolled back, so that their files may be swept."""
+    """Record operations of a lost history as rolled back, so that their files may be swept."""
     return sum(
         tx.run(_GIVE_UP, {"op_id": op_id, "table_id": table_ids[op_id], "now": tx.now, "error": "given up: the registry was restored"})
         for op_id in op_ids

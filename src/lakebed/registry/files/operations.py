@@ -1,4 +1,4 @@
-"""Operations: the intent before the first byte, and how every doubt about an outcome is settled.
+"""Operations: the intent before the first byte, and how an unknown outcome is resolved.
 
 writing -> registered            the transaction that publishes
 writing -> rolling_back          recovery, once the lease has expired; only then may a file be touched
@@ -146,7 +146,7 @@ def find_result(tx: Transaction, table: LockedTable, operation: Operation) -> st
 
 
 def register_statements(tx: Transaction, table: LockedTable, operation: Operation, *, result: str) -> list[Insert]:
-    """The first write of every publishing transaction: whoever recovered the operation meanwhile makes it fail here.
+    """The first write of every publishing transaction: it fails here if another process recovered the operation meanwhile.
 
     Without an intent there is nothing to take over, and the row may travel with the others.
     """
@@ -168,7 +168,7 @@ def list_expired_operations(registry: Registry, *, limit: int = 100) -> list[Ope
 
 
 def take_expired(tx: Transaction, op_id: str, *, error: str) -> OperationRow | None:
-    """`start_rollback` for recovery; None when a slow writer, a renewal or another recovery was faster."""
+    """`start_rollback` for recovery; None when a slow writer, a renewal or another recovery came first."""
     found = require_operation(tx, op_id)
     if found.state == "writing" and found.lease_until < tx.now:
         return start_rollback(tx, op_id, error=error)

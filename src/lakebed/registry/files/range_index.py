@@ -1,7 +1,7 @@
 """The index of value ranges: which files may hold a value, at a cost that does not grow with the table.
 
-A range goes into the smallest bin that holds it: the bits its two ends share. Values that may be in
-a range lie in the bins along the way from each of its ends to the top, one per level, so a question
+A range goes into the smallest bin that holds it: the bits its two ends share. The values that may be in
+a range are in the bins along the path from each of its ends to the top, one per level, so a question
 is 64 short lookups in an ordinary B-tree, the same on both databases.
 """
 
@@ -103,7 +103,7 @@ def position_of(coordinate: float) -> int:
 
 
 def _bin(columns: Sequence[ColumnStatistics], field_id: int) -> tuple[int, int]:
-    """Level and prefix; a file without bounds may hold any value and lies in the bin of all."""
+    """Level and prefix; a file without bounds may hold any value and is in the topmost bin."""
     found = next((c for c in columns if c.field_id == field_id), None)
     low, high = -math.inf, math.inf
     if found is not None and found.lower_coordinate is not None and found.upper_coordinate is not None:

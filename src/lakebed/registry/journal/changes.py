@@ -97,7 +97,7 @@ def list_cursors(reader: Queryable, table_id: int) -> dict[Component, Cursor]:
 
 
 def purge_journal(registry: Registry, table_id: int, *, cap: int = DEFAULT_CAP) -> int:
-    """Delete what every component has passed; a laggard more than `cap` behind must refresh and no longer holds the journal."""
+    """Delete what every component has passed; a component more than `cap` behind must refresh and no longer holds back the purge."""
     purged = 0
     with registry.write([table_id]) as tx:
         last, done = tx.query(_ENDS, {"table_id": table_id})[0]
@@ -125,7 +125,7 @@ def _require_nothing_lost(reader: Queryable, table_id: int, after: int) -> None:
 
 
 def read_changes_of(reader: Queryable, table_id: int, path: str) -> list[Event[Row]]:
-    """The changes of one file that the journal still holds. Walks the table's whole journal: for a person who asks."""
+    """The changes of one file that the journal still holds. Walks the table's whole journal: for interactive use."""
     escaped = json.dumps(path).replace("!", "!!").replace("%", "!%").replace("_", "!_")
     known = reader.query(_FILE_ID, {"path": path}) or reader.query(_LAST_ID, {"table_id": table_id, "pattern": f"%{escaped}%"})
     return decode_changes(reader, table_id, reader.query(_READ_OF, {"table_id": table_id, "row_id": known[0][0]})) if known else []
@@ -144,7 +144,7 @@ def decode_changes(reader: Queryable, table_id: int, rows: RawRows) -> list[Even
 
 
 def _find_files(reader: Queryable, rows: RawRows) -> dict[int, Sequence[Any]]:
-    """The files that UPDATEs tell of, for the columns that never change.
+    """The files that UPDATEs refer to, for the columns that never change.
 
     No snapshot is needed: a row that goes between the two questions has left the image of its deletion by then.
     """
@@ -152,7 +152,7 @@ def _find_files(reader: Queryable, rows: RawRows) -> dict[int, Sequence[Any]]:
     found: dict[int, Sequence[Any]] = {row[0]: row for row in reader.query(_FILES, {"ids": sorted(wanted)})} if wanted else {}
     if gone := wanted - found.keys():
         for row_id, before in reader.query(_DELETED, {"ids": sorted(gone)}):
-            with suppress(ValueError, TypeError):  # damaged: told by the change that needs it
+            with suppress(ValueError, TypeError):  # damaged: the change that needs it reports that
                 found[row_id] = json.loads(before)
     return found
 
@@ -178,7 +178,7 @@ def _decode(table_id: int, row: tuple[Any, ...], files: Mapping[int, Sequence[An
             timestamp=from_micros(at),
         )
     except KeyError as exc:
-        message = f"change {seq} of table {table_id} is of {table_name} row {row_id}, which is gone without a change that tells of it"
+        message = f"change {seq} of table {table_id} is of {table_name} row {row_id}, which is gone without a recorded deletion"
         raise UndecodableChangeError(f"{message}: refresh the component from the registry") from exc
     except (ValueError, TypeError) as exc:
         message = f"change {seq} of table {table_id} does not fit {table_name}: {exc}; the registry and this program differ in version"

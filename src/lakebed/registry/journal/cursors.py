@@ -74,7 +74,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parked:
-    """A lane that waits for a person; `retry` once one has asked for another try."""
+    """A lane that waits for a user; `retry` once a user has requested another try."""
 
     seq: int
     error: str
@@ -133,7 +133,7 @@ def save_progress(
 
 
 def start_incarnation(registry: Registry, lease: Lease) -> int:
-    """The number of this life of Astha: rises with every one, whoever lives it."""
+    """The number of this incarnation of Astha: it rises with each one, in any process."""
     with registry.write() as tx:
         require_epoch(tx, lease)
         number = int(find_value(tx, _INCARNATION) or 0) + 1
@@ -146,7 +146,7 @@ def list_parked(reader: Queryable) -> dict[LaneKey, Parked]:
 
 
 def request_retry(registry: Registry, component: Component, table_id: int) -> bool:
-    """Ask whoever runs Astha to take the parked lane up again; False when it is not parked."""
+    """Ask the process that runs Astha to resume the parked lane; False when it is not parked."""
     key = _key(component, table_id)
     with registry.write() as tx:
         parked = find_value(tx, key)
@@ -162,7 +162,7 @@ def list_dead_letters(reader: Queryable, *, table_id: int | None = None, open_on
 
 
 def list_purgeable(reader: Queryable, *, cap: int) -> list[int]:
-    """Tables whose journal holds changes that nobody needs, or a laggard that may hold them no longer."""
+    """Tables whose journal holds changes that no component needs, or a component too far behind to hold them any longer."""
     seqs: dict[int, list[int]] = {}
     for (_, table_id), cursor in read_cursors(reader).items():
         seqs.setdefault(table_id, []).append(-1 if cursor.needs_refresh else cursor.seq)
@@ -181,7 +181,7 @@ def _save_positions(tx: Transaction, positions: Sequence[Position]) -> dict[Lane
     rows = [
         (p.component.value, p.table_id, p.seq, p.epoch, int(p.needs_refresh), tx.now)
         for p in positions
-        if p.seq <= ends.get(p.table_id, -1)  # a component that claims to know the future is not believed
+        if p.seq <= ends.get(p.table_id, -1)  # a position beyond the journal's end is ignored
     ]
     if rows:
         tx.run_many(_SAVE, rows)
@@ -206,7 +206,7 @@ def _add_drops(tx: Transaction, drops: Sequence[Undelivered]) -> None:
 
 
 def _heal(tx: Transaction, component: Component, table_id: int) -> None:
-    """The table is well again when no other lane of it is parked, and no other program's commit stops it."""
+    """The table is healthy again when no other lane of it is parked, and no other program's commit stops it."""
     tx.run(_RESOLVE, {"component": component.value, "table_id": table_id, "now": tx.now})
     if not delete_value(tx, _key(component, table_id)):
         return

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lakebed.registry.transaction import Transaction
 
 DEFAULT_TTL_US = 10 * 1_000_000
-_LONGER_US = 3600 * 1_000_000  # than what is asked for: no holder asks for so much more, so its clock was ahead
+_LONGER_US = 3600 * 1_000_000  # than what is asked for: no holder requests a longer lease, so its clock was ahead
 _NAME = re.compile(r"[a-z0-9][a-z0-9_./:-]{0,199}", re.ASCII)
 _FIND = "SELECT owner, epoch, expires_at FROM leases WHERE name = :name"
 _INSERT = """INSERT INTO leases (name, kind, owner, epoch, expires_at, acquired_at) VALUES (:name, :kind, :owner, 1, :expires, :now)
@@ -42,7 +42,7 @@ class Lease:
 def acquire_lease(registry: Registry, name: str, *, owner: str, ttl_us: int = DEFAULT_TTL_US) -> Lease:
     """Become the owner if the lease is free, expired, or its holder is proven dead; each grant raises the epoch.
 
-    A lease that ends too late was granted by a clock that was ahead, and counts as expired: a holder that lives is fenced out and tries again.
+    A lease that ends too late was granted by a clock that was ahead, and counts as expired: a holder that is still alive is fenced out and tries again.
     """
     _require_lease_name(name)
     with registry.write() as tx:
@@ -57,7 +57,7 @@ def acquire_lease(registry: Registry, name: str, *, owner: str, ttl_us: int = DE
 
 
 def find_holder(registry: Registry, name: str) -> str | None:
-    """Who holds the lease now; None when nobody alive does."""
+    """The owner of the lease now; None when no live process holds it."""
     rows = registry.query(_FIND, {"name": name})
     return None if not rows or rows[0][2] <= registry.now() or is_dead(rows[0][0]) else str(rows[0][0])
 
@@ -72,7 +72,7 @@ def renew_lease(registry: Registry, lease: Lease, *, ttl_us: int = DEFAULT_TTL_U
 
 
 def release_lease(registry: Registry, lease: Lease) -> None:
-    """Let go now; the epoch stays, so that it never repeats."""
+    """Release the lease now; the epoch stays, so that it never repeats."""
     with registry.write() as tx:
         tx.run(
             "UPDATE leases SET expires_at = :now WHERE name = :name AND epoch = :epoch",
@@ -81,7 +81,7 @@ def release_lease(registry: Registry, lease: Lease) -> None:
 
 
 def require_epoch(tx: Transaction, lease: Lease) -> None:
-    """The fence: this transaction commits only if the lease is still ours, and nobody can be granted it before we end."""
+    """The fence: this transaction commits only if the lease is still ours, and no other owner can be granted it before the transaction ends."""
     rows = tx.query_locked("SELECT epoch FROM leases WHERE name = :name", {"name": lease.name})
     if not rows or rows[0][0] != lease.epoch:
         raise LeaseLostError(lease.name, epoch=lease.epoch)
@@ -95,7 +95,7 @@ def hold_for_reading(registry: Registry, name: str, table_ids: Iterable[int], *,
     _require_lease_name(name)
     with registry.write() as tx:
         expired = tx.query("SELECT 1 FROM leases WHERE name = :name AND expires_at <= :now", {"name": name, "now": tx.now})
-        if expired:  # what it protected may be gone: the old numbers promise nothing
+        if expired:  # what it protected may be gone: the old numbers protect nothing
             tx.run("DELETE FROM lease_numbers WHERE name = :name", {"name": name})
         tx.run(_HOLD, {"name": name, "owner": owner, "expires": tx.now + ttl_us, "now": tx.now})
         for table_id in sorted(set(table_ids)):

@@ -1,4 +1,4 @@
-"""Hints that something was committed. A hint may be late or lost; sweeping the journal's ends is the truth."""
+"""Hints that something was committed. A hint may be late or lost; only reading the journals' ends is reliable."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class OwnCommits:
 class SqliteHints:
     """Commits of this process name their tables and wake at once; `PRAGMA data_version`, which any commit changes, names none.
 
-    It cannot tell our commits from another process's, so each of ours is also a hint for any table.
+    It cannot distinguish our commits from another process's, so each of ours is also a hint for any table.
     """
 
     def __init__(self, registry: Registry, connection: SqliteConnection) -> None:
@@ -132,7 +132,7 @@ class SqliteHints:
 
 
 class PostgresHints:
-    """LISTEN on a connection of its own; each notification names its table. A transaction pooler swallows it: then the sweep alone remains."""
+    """LISTEN on a connection of its own; each notification names its table. A transaction pooler drops notifications: then only the sweep remains."""
 
     def __init__(self, connection: PostgresConnection) -> None:
         self._connection = connection

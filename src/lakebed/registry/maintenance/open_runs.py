@@ -23,7 +23,7 @@ _here: set[str] = set()  # the calls of this process that have not ended
 
 
 class OpenRun:
-    """What a call writes down of itself; `so_far` gives its result if it fails."""
+    """The run that a call records; `so_far` gives its result if it fails."""
 
     def __init__(
         self, job: str, *, actor: str, plan: dict[str, Any], table_id: int | None = None, so_far: Callable[[], dict[str, Any]] = dict
@@ -50,7 +50,7 @@ class OpenRun:
         tx.after_commit.append(self._note_closed)
 
     def fail(self, registry: Registry, exc: BaseException) -> None:
-        """Close what is open, or write down what was never begun; the call's own error is the one to raise."""
+        """Close the open run, or record one that was never begun; the call's own error is the one to raise."""
         result = {**self._so_far(), "error": f"{type(exc).__name__}: {exc}"}
         with suppress(LakebedError), registry.write() as tx:
             if self.run_id is not None and close_if_still(tx, self.run_id, process=self.process, result=result):

@@ -1,4 +1,4 @@
-"""Runs: every maintenance job and every destructive call, with its plan, its result and who asked."""
+"""Runs: every maintenance job and every destructive call, with its plan, its result and its actor."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def add_run(
     running: bool = True,
     process: str | None = None,
 ) -> int:
-    """Write down what is about to happen, before it does. Whoever may not change the lake is refused here, whatever the call was.
+    """Record what is about to happen, before it does. Every call of an actor who may not change the lake is refused here.
 
-    A run that outlives its transaction names its `process`, so that another can tell when it has ended.
+    A run that outlives its transaction names its `process`, so that another can detect when it has ended.
     """
     require_allowed(tx, job, actor)
     params = {
@@ -134,14 +134,14 @@ def _run(row: tuple[Any, ...]) -> Run:
 
 
 _KEY = "administrators"  # stored: never rename
-_THROUGH_SQL = "sql "  # how the SQL functions announce whoever runs the session
-# What the service does by itself, and rewriting that changes no row, is nobody's decision
+_THROUGH_SQL = "sql "  # the prefix by which SQL functions name the user of the session
+# The service's own work, and rewriting that changes no row, need no administrator
 _AUTOMATIC_JOBS = ("compact", "task/")
 _SERVICE = "maintenance"
 
 
 def read_administrators(reader: Queryable) -> tuple[str, ...]:
-    """Empty: everybody may."""
+    """Empty: every actor may."""
     return tuple(json.loads(find_fact(reader, _KEY) or "[]"))
 
 

@@ -1,4 +1,4 @@
-"""What maintenance remembers: the last window of each task, and requested work. Written only under Astha's lease."""
+"""The stored state of maintenance: the last window of each task, and requested work. Written only under Astha's lease."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def begin_window(registry: Registry, lease: Lease, task: str, *, window: int, tr
 
 
 def end_window(registry: Registry, task: str, run_id: int, *, failed: bool, result: dict[str, Any]) -> None:
-    """Whoever took over meanwhile has closed the run already: then nothing is changed."""
+    """A process that took over meanwhile has closed the run already: then nothing is changed."""
     with registry.write() as tx:
         try:
             finish_run(tx, run_id, state="failed" if failed else "done", result=result)
@@ -93,7 +93,7 @@ def end_window(registry: Registry, task: str, run_id: int, *, failed: bool, resu
 
 
 def take_over(registry: Registry, lease: Lease, *, jobs: Sequence[str], own: Sequence[int] = ()) -> None:
-    """Runs of whoever was active before are not running any more: tasks are closed, requested work waits again."""
+    """Close the tasks that the previous service left running; requested work waits again."""
     kept = [*own, 0]
     with registry.write() as tx:
         require_epoch(tx, lease)
@@ -124,17 +124,17 @@ def end_requested(registry: Registry, run_id: int, *, failed: bool, result: dict
         try:
             finish_run(tx, run_id, state="failed" if failed else "done", result=result)
         except RunNotFoundError:
-            return  # given back by whoever took over
+            return  # returned by the process that took over
 
 
 def ask_for_lead(registry: Registry, owner: str) -> None:
-    """A whole service asks a process that only publishes to let go of the lease."""
+    """A full service asks a process that only publishes to release the lease."""
     with registry.write() as tx:
         set_value(tx, _LEAD, owner)
 
 
 def find_asker(reader: Queryable, *, within_us: int, now: int) -> str | None:
-    """Who asked for the lead lately."""
+    """The service that requested the lead recently."""
     return find_value_since(reader, _LEAD, now - within_us)
 
 

@@ -1,7 +1,7 @@
 """The history of serving versions of a registry that did not keep one, as far as its rows still show it.
 
 A version served from behind the last change of files before it on, one of a plain table at the latest from its own first file on; files
-of a view set are built before their version serves. What lies in between changed no file.
+of a view set are built before their version serves. Changes in between changed no file.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Version:
 
 
 def backfill_serving(bind: Connection) -> None:
-    """One row per version of every table; versions that no journal number tells apart become one, the newest."""
+    """One row per version of every table; versions that share a journal number become one, the newest."""
     if bind.execute(text("SELECT 1 FROM serving_history LIMIT 1")).first() is not None:
         return
     for table_id, kind, created_at, last_seq in bind.execute(_TABLES).all():

@@ -106,7 +106,7 @@ def build_index(bind: Connection, name: str, ddl: str) -> None:
 
 
 def report(message: str) -> None:
-    """To whoever started the migration, and to the log."""
+    """To the caller of the migration, and to the log."""
     _LOG.info(message, extra={"action": "migrate"})
     config = op.get_context().config
     if config is not None and (listener := config.attributes.get("report")) is not None:

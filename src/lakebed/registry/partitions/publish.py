@@ -54,7 +54,7 @@ _MAX_SCOPES_CACHED = 4096
 @single_result
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What became true."""
+    """The result of a publication."""
 
     partition_id: int
     table_id: int
@@ -169,11 +169,11 @@ def publish_replacements(
     replacing: AbstractSet[int] = frozenset(),
     grace_us: int = DEFAULT_GRACE_US,
 ) -> Published:
-    """Put every replacement in the place of its victim, and the partitions `replacing` out of the table, in one group.
+    """Put every replacement in the place of the partition it replaces, and take the partitions `replacing` out of the table, in one group.
 
     The caller has compared the partitions to retire under this lock.
 
-    The answer speaks of all files at once, and of the first partition.
+    The answer counts all files, and names the first partition.
     """
     table = tx.require(replacements[0].partition.table)
     allocate_group(tx, table, operation.kind)
@@ -201,7 +201,7 @@ def _allocate_all(table: LockedTable, replacements: Sequence[Replacement]) -> li
     file_id = table.allocate_id(sum(len(r.partition.files) for r in replacements))
     results: list[Published] = []
     for n, new in enumerate(replacements):
-        assert new.partition.insert_range is not None  # noqa: S101 - its victim's slice, or one that the caller drew
+        assert new.partition.insert_range is not None  # noqa: S101 - the slice of the replaced partition, or one that the caller allocated
         results.append(
             Published(
                 partition_id=partition_id + n, table_id=table.table_id, insert_range=new.partition.insert_range, journal_number=table.journal_number,
@@ -221,7 +221,7 @@ def _reparent(tx: Transaction, result: Published, retiring: PartitionsToRetire) 
         tx.send(_REPARENT, {"p": result.partition_id, "now": tx.now, "ids": list(retiring.kept_ids)})
 
 
-def publish_partition(  # noqa: PLR0913 - one call says all that becomes true
+def publish_partition(  # noqa: PLR0913 - one keyword per part of the change
     registry: Registry,
     partition: NewPartition,
     operation: Operation,
@@ -255,7 +255,7 @@ def publish_partition(  # noqa: PLR0913 - one call says all that becomes true
 
 
 def first_answer(registry: Registry, operation: Operation, call: Callable[[], Published]) -> Published:
-    """What `call` publishes, or what the same operation published before: by its own first try, or by a double of it."""
+    """What `call` publishes, or what the same operation published before: by its own first try, or by a duplicate of it."""
     try:
         return call()
     except (OperationConflictError, ConstraintRefusedError):
@@ -299,7 +299,7 @@ def _require_version(table: LockedTable, partition: NewPartition) -> str:
 
 
 def _require_scope(tx: Transaction, table: LockedTable, partition: NewPartition) -> int:
-    """The number of (table, instance, schema); scopes are never deleted, so what a transaction saw stays true."""
+    """The number of (table, instance, schema); scopes are never deleted, so what a transaction read stays valid."""
     key = (table.table_id, partition.instance, partition.schema_hash)
     scopes = tx.cache.scopes
     if (known := scopes.get(key)) is not None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _PARTITIONS = f"""SELECT id FROM partitions
 WHERE table_id = :table_id AND {ids_of_table()} AND view_instance_id = :instance AND schema_hash IN ({VISIBLE_HASHES})"""
-# As they stood at the journal number `since`; a partition that is gone since tells no instance, so its files count
+# As they stood at the journal number `since`; the instance of a partition that is gone since is unknown, so its files count
 _SEEN = f"""SELECT f.id, f.partition_id, f.retired_seq FROM table_files f LEFT JOIN partitions p ON p.id = f.partition_id
 WHERE f.table_id = :table_id AND {ids_of_table("f.")} AND f.partition_path IN (:paths*) AND f.added_seq <= :since
 AND (f.retired_seq IS NULL OR f.retired_seq > :since) AND f.schema_hash IN ({VISIBLE_HASHES})
@@ -62,7 +62,7 @@ def retire_in_paths(paths: Iterable[str], *, since: int, instance: str, grace_us
 def _shrink(tx: Transaction, table: LockedTable, retiring: dict[int, int], *, group: int, grace_us: int) -> None:
     """A partition that loses files is replaced by one of the same slice with the others.
 
-    Its id changes, so that whoever planned to replace it by what it held before is refused.
+    Its id changes, so that a caller that planned to replace it by its earlier content is refused.
     """
     touched = sorted(set(retiring.values()))
     left: dict[int, list[tuple[int, int]]] = defaultdict(list)

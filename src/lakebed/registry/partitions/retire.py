@@ -156,7 +156,7 @@ def retire_loaded(
 
 
 def _tally_visible(sums: RawRows) -> dict[str, FileCounts]:
-    """What leaves the counters, per partition path: files of a version that nobody reads were never counted."""
+    """What leaves the counters, per partition path: files of a version that readers do not see were never counted."""
     tallies: dict[str, FileCounts] = defaultdict(FileCounts)
     for path, is_visible, *counted, _ in sums:
         if is_visible:
@@ -170,4 +170,4 @@ def _existing(tx: Transaction, table: LockedTable) -> str:
     ((low, high),) = tx.query(sql, {"table_id": table.table_id})
     if low is None:
         return "the table has no partitions"
-    return f"its partitions lie in {TimeRange(begin=low, end=high)}"
+    return f"its partitions are in {TimeRange(begin=low, end=high)}"

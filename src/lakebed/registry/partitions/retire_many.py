@@ -124,13 +124,13 @@ def allow_all(_: Transaction, __: list[int]) -> Mapping[int, str]:
 
 
 def allow_incompatible(tx: Transaction, ids: list[int]) -> Mapping[int, str]:
-    """Judged anew under the table's lock: what readers can see again is kept."""
+    """Judged again under the table's lock: what readers can see again is kept."""
     still = {row.partition_id for row in list_incompatible(tx, ids=ids)}
     return {partition_id: COMPATIBLE for partition_id in ids if partition_id not in still}
 
 
 def _say_nothing(*_: object) -> None:
-    """For whoever keeps no run."""
+    """For callers that record no run."""
 
 
 def retire_in_batches(

@@ -112,7 +112,7 @@ class ViewSetRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFilter:
-    """What is wanted; None = any. Ranges are half-open microseconds, each end may be missing, and overlapping them is enough."""
+    """The filter of a listing; None = any. Ranges are half-open microseconds, each end may be missing, and overlapping them is enough."""
 
     table_id: int | None = None
     instance: str | None = None
@@ -186,14 +186,14 @@ WHERE f.file_path = :path AND c.null_count IS NOT NULL"""
 
 
 def find_existing_range(reader: Queryable, table_id: int | None = None) -> tuple[datetime, datetime] | None:
-    """First and last insert time of what is there, so that the next request can be right."""
+    """First and last insert time of the partitions, for error messages."""
     sql = "SELECT min(begin_insert_time), max(end_insert_time) FROM partitions WHERE id > :after AND id < :beyond"
     low, high = reader.query(sql, _window(table_id, 0))[0]
     return None if low is None else (from_micros(low), from_micros(high))
 
 
 def _window(table_id: int | None, after: int) -> Mapping[str, int]:
-    """Ids hold the number of their table, so a table is a range of ids."""
+    """Ids contain the number of their table, so a table is a range of ids."""
     if table_id is None:
         return {"after": after, "beyond": _ALL}
     return {"after": max(after, table_id << ID_BITS), "beyond": (table_id + 1) << ID_BITS}
@@ -250,7 +250,7 @@ def _view_set_row(r: tuple[Any, ...]) -> ViewSetRow:
 # What the SQL functions show: never rename
 UNKNOWN_VIEW_SET, SCHEMA, FORMAT = "unknown view set", "schema", "format"
 _LOWEST_FORMAT = 1
-# A staged version is being built: its partitions are the future, not the past
+# A staged version is being built: its partitions are not incompatible
 _SELECT = f"""SELECT p.id, COALESCE(t.database || '.' || t.name, ''), p.table_id, p.view_instance_id, p.begin_insert_time, p.end_insert_time,
 CASE WHEN t.id IS NULL OR t.dropped_at IS NOT NULL THEN '{UNKNOWN_VIEW_SET}' WHEN m.id IS NULL THEN '{SCHEMA}' ELSE '{FORMAT}' END,
 p.schema_hash, CASE WHEN t.dropped_at IS NULL THEN s.schema_hash END, p.partition_format_version, p.num_rows, p.file_count,

@@ -1,4 +1,4 @@
-"""Figures of the whole lake for those who watch it: sums the registry keeps anyway, read from one snapshot, never locking a writer."""
+"""Metrics of the whole lake: sums that the registry keeps anyway, read from one snapshot, without locking a writer."""
 
 from __future__ import annotations
 

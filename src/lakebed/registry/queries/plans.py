@@ -68,7 +68,7 @@ AsOf = int | AtGroup  # a bare number is the journal's
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnRange:
-    """Rows are wanted whose column lies between the bounds (closed, sortable bytes; None = open).
+    """Selects rows whose column is between the bounds (closed, sortable bytes; None = open).
 
     The coordinates let the range index answer when the column is indexed.
     """
@@ -92,7 +92,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NullTest:
-    """Rows are wanted whose column is null, or is not."""
+    """Selects rows whose column is null, or is not."""
 
     field_id: int
     is_null: bool
@@ -159,7 +159,7 @@ def list_json(reader: Queryable, paths: Sequence[str]) -> frozenset[str]:
 
 
 def find_event_range(reader: Reader, table_id: int) -> tuple[int, int] | None:
-    """The first and the last event time of the visible rows, in microseconds; None when no row tells one."""
+    """The first and the last event time of the visible rows, in microseconds; None when no row has one."""
     hashes = [row[0] for row in reader.query(VISIBLE_HASHES, {"table_id": table_id})]
     ((low, high),) = reader.query(_EVENTS, {"table_id": table_id, "hashes": hashes})
     return None if low is None else (int(low), int(high))
@@ -168,7 +168,7 @@ def find_event_range(reader: Reader, table_id: int) -> tuple[int, int] | None:
 def find_number_at(reader: Queryable, table_id: int, moment: int) -> int:
     """The journal number of the last change of files or columns at or before `moment` (UTC microseconds).
 
-    Files that are gone tell no number any more; where the journal still does, the oldest number kept is told rightly too.
+    Files that are gone have no number any more; where the journal still has it, the oldest number kept is exact too.
     """
     ((found, horizon),) = reader.query(_NUMBER_AT, {"table_id": table_id, "at": moment})
     served = find_number_of_version_at(reader, table_id, moment)

@@ -1,4 +1,4 @@
-"""What compaction asks the registry: when slices were written last, where small files gather, which runs lost their process."""
+"""Queries of compaction: when slices were written last, where small files gather, which runs lost their process."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def find_name(reader: Queryable, table_id: int) -> tuple[str, str] | None:
 
 
 def close_dead_runs(tx: Transaction, table_id: int) -> None:
-    """Say of runs whose process ended in the middle that they failed."""
+    """Record runs whose process ended in the middle as failed."""
     result = json.dumps({"error": "its process ended before it was done; nothing of the last swap was published"})
     params = {"job": COMPACT, "table_id": table_id, "result": result, "now": tx.now, "before": tx.now - DEFAULT_LEASE_US}
     tx.send(_DEAD, params)

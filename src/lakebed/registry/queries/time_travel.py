@@ -1,4 +1,4 @@
-"""Going back: from what a caller names (a journal number, a time, a snapshot) to what planning needs."""
+"""Time travel: resolve a journal number, a time or a snapshot to what planning needs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def plan_at(registry: Registry, name: TableName, *, ranges: Sequence[ColumnRange
 
 
 def require_past(as_of: Time, clock: Registry | Reader) -> int:
-    """The time in microseconds, unless the registry's clock is far from reaching it: nothing is known of the state then."""
+    """The time in microseconds, unless it is in the future by the registry's clock, whose state is not known."""
     moment, now = to_micros(as_of), clock.now()
     if moment > now + MAX_SKEW_US:
         message = f"as_of={show(moment)} is in the future: the registry's clock says {show(now)}"

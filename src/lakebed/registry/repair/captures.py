@@ -1,4 +1,4 @@
-"""Footers and statistics of registered files written anew, and files that are gone taken out for good."""
+"""Write footers and statistics of registered files again, and remove the rows of files that are gone."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _replace_statistics(tx: Transaction, registered: Registered, captured: NewFi
 
 
 def finalize_missing(registry: Registry, paths: Sequence[str]) -> int:
-    """Retired files that are gone already: their rows go too, unless a kept snapshot or a lease still counts on them; how many went."""
+    """Retired files that are gone already: their rows go too, unless a kept snapshot or a lease still needs them; how many went."""
     found = {r.path: r for r in find_registered(registry, paths)}
     with registry.write() as tx:
         for path in found:

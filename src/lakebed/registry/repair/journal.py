@@ -1,4 +1,4 @@
-"""Mending what Astha stands on: the journal, the cursors, and leases. What cannot be told any more is refreshed instead."""
+"""Repair the state of Astha: the journal, the cursors, and leases. Changes that are lost are replaced by a refresh."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _UNOWNED = {
 
 
 def forget_journal(registry: Registry, table_id: int) -> int:
-    """Purge the whole journal of a table and have every component refresh it: what the journal lost, the rows still say.
+    """Purge the whole journal of a table and have every component refresh it: the rows still hold what the journal lost.
 
-    Numbers that were allocated are never allocated again, also those that lie beyond the recorded end.
+    Numbers that were allocated are never allocated again, also those that are beyond the recorded end.
     """
     with registry.write([table_id]) as tx:
         highest = tx.query(_HIGHEST, {"table_id": table_id})[0][0]
@@ -66,7 +66,7 @@ def drop_purged(registry: Registry, table_id: int) -> int:
 
 
 def lower_horizon(registry: Registry, table_id: int) -> int:
-    """A horizon beyond the journal's end is taken for that end: `as_of` promises less, never more."""
+    """A horizon beyond the journal's end is taken for that end: `as_of` then reaches less far back, never further."""
     with registry.write([table_id]) as tx:
         return tx.run(_HORIZON, {"table_id": table_id})
 
@@ -77,12 +77,12 @@ def repair_leases(tx: Transaction) -> int:
 
 
 def disown(tx: Transaction, registry_table: str) -> int:
-    """Rows that belong to no lake table, where nothing is lost with them: queue entries stay queued, the others go."""
+    """Delete rows that belong to no lake table, where nothing is lost with them; queue entries stay queued."""
     return tx.run(_UNOWNED[registry_table]) if registry_table in _UNOWNED else 0
 
 
 def reindex(registry: Registry) -> None:
-    """Every index is built anew from its table."""
+    """Rebuild every index from its table."""
     statements = registry.backend.system.list_reindexing(registry)
     with registry.write() as tx:
         registry.backend.script(tx.connection, statements)

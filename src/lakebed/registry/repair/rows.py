@@ -1,4 +1,4 @@
-"""Mending rows of the registry that contradict each other, from rows that can still be trusted. Nothing here invents data."""
+"""Repair rows of the registry that contradict each other, from rows that can still be trusted. Nothing here invents data."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _UNQUEUE = """DELETE FROM temporary_files WHERE file_path IN (:paths*)
 AND EXISTS (SELECT 1 FROM table_files f WHERE f.file_path = temporary_files.file_path AND f.retired_seq IS NULL)"""
 _RENUMBER = """UPDATE table_files SET retired_seq = :stamp, modified_at = :now
 WHERE file_path IN (:paths*) AND table_id = :table_id AND (retired_seq > :last OR retired_seq <= added_seq) AND added_seq <= :last"""
-# What Iceberg should hold of each file, in the order of the cases that the check tells
+# What Iceberg should hold of each file, in the order of the cases that the check reports
 _REGROUP = f"""SELECT f.id, f.added_group, f.removed_group, f.file_type, CASE WHEN f.retired_seq IS NULL AND v.id IS NOT NULL THEN 1 ELSE 0 END
 FROM table_files f LEFT JOIN table_metadata v ON v.table_id = f.table_id AND v.schema_hash = f.schema_hash
 AND {is_visible("v.")} WHERE f.table_id = :table_id AND f.file_path IN (:paths*)"""
@@ -67,9 +67,9 @@ def recount_tables(registry: Registry, table_ids: Iterable[int]) -> int:
 
 
 def recount_partitions(tx: Transaction, ids: Sequence[int]) -> int:
-    """Rows and files of partitions from their live files, where only one of the two figures is wrong.
+    """Rows and files of partitions from their live files, where only one of the two counts is wrong.
 
-    When both are, a file row was lost or moved: then the partition's own figures are the only witness of it, and stay.
+    When both are, a file row was lost or moved: then the partition's own counts are the only evidence of it, and stay.
     """
     wrong = [row for row in tx.query(_LIVE_SUMS, {"ids": list(ids)}) if (row[1] == row[3]) != (row[2] == row[4])]
     for partition_id, _, _, rows, files in wrong:
@@ -88,7 +88,7 @@ def set_event_range(tx: Transaction, partition_id: int, event_range: tuple[int, 
 
 
 def rescope(tx: Transaction, ids: Sequence[int]) -> int:
-    """Give partitions the scope of their table, instance and schema; the row is written anew, because a scope never changes."""
+    """Give partitions the scope of their table, instance and schema; the row is inserted again, because a scope never changes."""
     for row in tx.query(_WHOLE, {"ids": list(ids)}):
         values = dict(zip(PARTITION_COLUMNS, row, strict=True))
         key = {"t": values["table_id"], "i": values["view_instance_id"], "h": values["schema_hash"]}
@@ -105,7 +105,7 @@ def retire_partition_ids(tx: Transaction, table: LockedTable, ids: Sequence[int]
 
 
 def requeue_retired(tx: Transaction, paths: Sequence[str]) -> int:
-    """Retired files that nobody would delete wait in the queue again, for a whole grace period."""
+    """Queue retired files that would never be deleted again, for a whole grace period."""
     return tx.run(_REQUEUE, {"paths": list(paths), "now": tx.now, "expiration": tx.now + DEFAULT_GRACE_US})
 
 

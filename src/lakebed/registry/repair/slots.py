@@ -1,4 +1,4 @@
-"""Slots that lie in the future, because the clock was ahead when they were allocated: they block inserts until their time comes."""
+"""Slots in the future, allocated while the clock was ahead: they block inserts until their time comes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _BLOCKED = """SELECT t.database || '.' || t.name, s.last_slot FROM table_seq s JOIN tables t ON t.id = s.table_id
 WHERE s.last_slot > :limit AND t.dropped_at IS NULL ORDER BY s.last_slot DESC"""
-# Slices behind the last slot were not allocated: whoever registered them chose their time
+# Slices behind the last slot were not allocated: the caller that registered them chose their time
 _AHEAD = f"""SELECT {", ".join(PARTITION_COLUMNS)} FROM partitions
 WHERE table_id = :table_id AND {ids_of_table()} AND end_insert_time > :now + 1 AND end_insert_time <= :last_slot + 1
 ORDER BY begin_insert_time, id"""
@@ -56,7 +56,7 @@ def reallocate_slots(tx: Transaction, table: LockedTable, *, most: int) -> int:
 
 
 def _put_back(tx: Transaction, table: LockedTable, found: list[dict[str, Any]]) -> None:
-    """Under new ids, so that whoever planned to replace them by what they were is refused."""
+    """Under new ids, so that a caller that planned to replace their earlier content is refused."""
     if not found:
         return
     moved = [row | _changes(tx, table, row) for row in found]

@@ -1,4 +1,4 @@
-"""PostgreSQL's own side of an append: lock, draw, write and commit in one round trip.
+"""PostgreSQL's own side of an append: lock, allocate, write and commit in one round trip.
 
 The table's lock is held only while the server works. Whatever is not a plain append of readable
 rows returns NULL with nothing done, and the general path takes over and says why.

@@ -1,4 +1,4 @@
-"""The whole schema of today as each database spells it: tables, indexes, and the programs that act by themselves."""
+"""The whole schema of today as each database spells it: tables, indexes, and triggers, functions and constraints."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def triggers(dialect: Dialect) -> dict[str, str]:
 
 
 def programs(dialect: Dialect) -> dict[str, str]:
-    """Everything in the database that acts by itself, and that start-up therefore verifies."""
+    """Triggers, functions and constraints, which start-up verifies."""
     return {**rules(dialect), **triggers(dialect), **(append_function() if dialect == "postgresql" else {})}
 
 

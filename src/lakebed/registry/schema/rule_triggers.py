@@ -1,6 +1,6 @@
 """Rules that span rows: overlap, emptiness, event ranges.
 
-They live in the database, so that no writer, ours or another, can break them.
+The database enforces them, so that no writer, ours or another, can break them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CREATE TRIGGER partition_has_no_file AFTER INSERT ON table_files
 REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION partition_has_no_file()""",
 }
 
-# zstd has done what can be done: a second compression only costs time
+# the data is compressed with zstd already: a second compression only costs time
 _POSTGRES_OPTIONS = ("ALTER TABLE partition_metadata ALTER COLUMN metadata SET STORAGE EXTERNAL",)
 
 
@@ -60,5 +60,5 @@ def postgres_rules() -> dict[str, str]:
 
 
 def table_options(dialect: str) -> tuple[str, ...]:
-    """What the declaration cannot say."""
+    """What the declaration cannot express."""
     return () if dialect == "sqlite" else _POSTGRES_OPTIONS

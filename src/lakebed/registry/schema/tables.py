@@ -201,7 +201,7 @@ FILE_RANGES = Table(
     Index("file_ranges_bin", "scope", "level", "prefix"),
 )
 
-# what an adoption or an import did not register, and a person has yet to look at: never an orphan
+# files that an adoption or an import did not register, until a user decides on them: never orphans
 LEFT_OUT_FILES = Table(
     "left_out_files",
     METADATA,

@@ -1,4 +1,4 @@
-"""What other programs did to a table's Iceberg metadata, as every process sees it: the stop, and the refs that they keep."""
+"""Changes of other programs to a table's Iceberg metadata, shared by all processes: the stop, and the refs that they keep."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ForeignRefs:
 
 
 def record_stop(tx: Transaction, name: TableName, error: ForeignCommitError) -> None:
-    """The table waits for a person from now on; whoever waits for its snapshots hears why."""
+    """The table waits for a user from now on; callers that wait for its snapshots get the reason."""
     table = tx.require(name)
     facts = {"table": error.table, "snapshot_id": error.snapshot_id, "location": error.location, "changed": list(error.changed)}
     value = json.dumps(facts, sort_keys=True)
@@ -47,7 +47,7 @@ def record_stop(tx: Transaction, name: TableName, error: ForeignCommitError) -> 
 
 
 def clear_stop(tx: Transaction, name: TableName) -> None:
-    """The updater may go on. The table is well again unless another component waits for a person."""
+    """The updater may continue. The table is healthy again unless another component waits for a user."""
     table = tx.require(name)
     if not delete_value(tx, f"{STOPPED}{table.table_id}"):
         return
@@ -67,7 +67,7 @@ def list_stops(reader: Queryable) -> dict[int, ForeignCommitError]:
 
 
 def require_not_stopped(reader: Queryable, table_id: int) -> None:
-    """Raises what stopped the table's updater: nothing that waits for it can come."""
+    """Raise the error that stopped the table's updater: it would never commit."""
     if (stop := find_stop(reader, table_id)) is not None:
         raise stop
 

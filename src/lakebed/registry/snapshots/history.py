@@ -1,4 +1,4 @@
-"""Iceberg snapshots as the registry remembers them."""
+"""The registry's record of Iceberg snapshots."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def list_ids_with(registry: Registry, table_id: int, summary_key: str) -> set[in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What the files of one group sum up to."""
+    """The sums over the files of one group."""
 
     files: int
     rows: int

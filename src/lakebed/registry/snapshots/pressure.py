@@ -1,4 +1,4 @@
-"""Back pressure: writers wait while too many groups of their table wait for Iceberg, whoever publishes them."""
+"""Back pressure: writers wait while too many groups of their table wait for Iceberg, whichever process publishes them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def wait_for_room(registry: Registry, table_id: int) -> None:
 
 
 def _find_queue(registry: Registry, table_id: int) -> _Queue | None:
-    """A queue that a live process works on and that is too long; one look at the table's own row finds that most have none."""
+    """A queue that is too long while a live process works on it; for most tables, one read of the table's row rules it out."""
     rows = registry.query(_LONG_QUEUE, {"id": table_id, "limit": registry.back_pressure.backlog})
     if not rows or find_holder(registry, "astha") is None:
         return None

@@ -1,4 +1,4 @@
-"""What is requested of a table's Iceberg history, changed in one transaction; the change is the updater's event."""
+"""Requests on a table's Iceberg history, changed in one transaction; the change is the updater's event."""
 
 from __future__ import annotations
 

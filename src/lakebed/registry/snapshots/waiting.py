@@ -1,4 +1,4 @@
-"""Waiting until Iceberg has reached a group, from any process."""
+"""Wait until Iceberg has reached a group, from any process."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def await_change(hints: Hints, table_id: int, *, until: float) -> None:
 
 
 def wait_until_published(registry: Registry, *, timeout_s: float) -> bool:
-    """Whether Iceberg reached the newest group of every table that is well, with nothing pending, whoever publishes."""
+    """Whether Iceberg reached the newest group of every healthy table, with nothing pending, whichever process publishes."""
     deadline = time.monotonic() + timeout_s
     with closing(open_hints(registry)) as hints:
         while registry.query(_BEHIND):
@@ -115,7 +115,7 @@ class Committed:
 
 
 class Commits:
-    """How a writer waits for Iceberg after it has written, whoever publishes: by the registry, unless `wait_for_group` knows better."""
+    """How a writer waits for Iceberg after it has written, whichever process publishes: by the registry, unless `wait_for_group` is given."""
 
     def __init__(self, registry: Registry, *, timeout_s: float = 60.0, wait_for_group: WaitForGroup | None = None) -> None:
         self._registry, self._timeout_s = registry, timeout_s

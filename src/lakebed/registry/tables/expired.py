@@ -1,4 +1,4 @@
-"""Which slices of a table were retired for their age: what views made of them stays, because it could only be rebuilt smaller."""
+"""The slices of a table that were retired for their age: views keep their results of them, which could only be rebuilt smaller."""
 
 from __future__ import annotations
 

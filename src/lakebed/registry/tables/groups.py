@@ -97,7 +97,7 @@ def list_files_at_group(reader: Queryable, table_id: int, group: int) -> list[Ta
 def plan_step(reader: Queryable, table_id: int, *, since: int, until: int) -> GroupStep:
     """The difference between two groups; a file that came and went in between is in neither."""
     if since > until:
-        message = f"group {since} lies after {until}"
+        message = f"group {since} is after {until}"
         raise InvalidValueError(message)
     params = {"table_id": table_id, "low": since, "high": until}
     kinds: dict[int, str] = dict(reader.query(_KINDS, params))
@@ -161,7 +161,7 @@ def set_committed_group(tx: Transaction, name: TableName, group: int, *, snapsho
         require_epoch(tx, lease)
     table = tx.require(name)
     if group > table.last_group:
-        message = f"{name}: group {group} was never drawn, the last one is {table.last_group}"
+        message = f"{name}: group {group} was never allocated, the last one is {table.last_group}"
         raise InvalidValueError(message)
     tx.send("DELETE FROM table_groups WHERE table_id = :id AND group_no <= :g", {"id": table.table_id, "g": group})
     if group >= table.head.committed_group:

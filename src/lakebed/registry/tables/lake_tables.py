@@ -39,7 +39,7 @@ METADATA_COLUMNS = list_columns(TableMetadata)
 
 
 class TableOptions(TypedDict, total=False):
-    """What a user may choose of a plain table."""
+    """The options of a plain table."""
 
     event_time: str | None
     partition_by: Sequence[str]
@@ -50,7 +50,7 @@ class TableOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
-    """What a table is to be. `index` names columns whose value ranges are indexed beside the event time."""
+    """The definition of a new table. `index` names columns whose value ranges are indexed beside the event time."""
 
     name: TableName
     schema: Schema
@@ -156,7 +156,7 @@ def create_table(registry: Registry, spec: TableSpec) -> LakeTable:
     except TableExistsError as exc:
         if exc.found is not None:
             raise
-        raise TableExistsError(str(spec.name)) from exc  # by a program that does not look first: the constraint does not tell the name
+        raise TableExistsError(str(spec.name)) from exc  # by a program that does not look first: the constraint's error has no name
     return require_table(registry, spec.name)
 
 

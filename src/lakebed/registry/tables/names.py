@@ -1,4 +1,4 @@
-"""Names of tables: spelled as the registry has them, and free for a new table only where no other differs in case alone."""
+"""Names of tables: spelled as the registry has them, and free for a new table only if no other differs only in case."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def resolve_name(registry: Registry, text: str | TableName) -> TableName:
 
 
 def require_free_name(tx: Transaction, name: TableName) -> None:
-    """Refuse a name that a table has in any case. Until the transaction ends nobody else makes one of that name."""
+    """Refuse a name that a table has in any case. Until the transaction ends no other transaction creates one of that name."""
     tx.lock_key(_ROOM, str(name).lower())
     for _, database, found in list_folded(tx, name):
         raise TableExistsError(str(name), found=f"{database}.{found}")

@@ -1,4 +1,4 @@
-"""Which version of a table served when: what an earlier state of the table is read under."""
+"""The history of a table's serving versions, under which earlier states are read."""
 
 from __future__ import annotations
 

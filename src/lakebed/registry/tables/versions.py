@@ -72,7 +72,7 @@ def list_versions(reader: Queryable, table_id: int) -> list[TableMetadata]:
 def evolve_schema(tx: Transaction, name: TableName, schema: Schema) -> str:
     """Serve a plain table under a new schema that reads every readable version; the hash of the new version.
 
-    Refuses with every obstacle named: plain tables never strand a partition.
+    Refuses with every obstacle named: every partition of a plain table stays readable.
     """
     table = tx.require(name)
     versions = list_versions(tx, table.table_id)

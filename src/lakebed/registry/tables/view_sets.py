@@ -1,4 +1,4 @@
-"""View sets in the registry: their versions, the partitions of a window, and what must still hold when a slice is published."""
+"""View sets in the registry: their versions, the partitions of a window, and the checks when a slice is published."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def read_newest(reader: Queryable, name: TableName) -> ViewSet:
 def as_view(table: LakeTable) -> ViewSet:
     definition = find_definition(table.metadata.properties)
     if table.row.kind != "view_set" or definition is None:
-        raise DefinitionRefusedError(str(table.name), reason="it is no view set with a definition; create it with create_view_set")
+        raise DefinitionRefusedError(str(table.name), reason="it is not a view set with a definition; create it with create_view_set")
     return ViewSet(table=table, definition=definition)
 
 
