@@ -159,7 +159,7 @@ def test_without_storage_only_the_registry_is_checked(registry: Registry, patien
     assert report.checked["journal_replay"] > 0
 
 
-def test_a_report_tells_how_many_tables_were_compared_with_iceberg(registry: Registry, storage: Storage) -> None:
+def test_a_report_counts_the_tables_that_were_compared_with_iceberg(registry: Registry, storage: Storage) -> None:
     tables = registry.query("SELECT count(*) FROM tables WHERE dropped_at IS NULL")[0][0]
 
     assert check(registry, storage).checked["iceberg_pointer"] == tables > 0
@@ -285,7 +285,7 @@ def test_replay_in_shares_finds_the_same(rows_at_once: int, registry: Registry, 
     assert len({finding.subject for finding in found}) == len(found) == 7
 
 
-def test_a_damaged_database_file_is_told_not_raised(url: str, kind: str, storage: Storage) -> None:
+def test_a_damaged_database_file_is_reported_not_raised(url: str, kind: str, storage: Storage) -> None:
     if kind != "sqlite":
         pytest.skip("a file of SQLite's")
     file = Path(url.removeprefix("sqlite:///"))

@@ -55,7 +55,7 @@ def test_plausible_but_false_statistics_are_found_by_a_deep_check_and_repaired(c
     assert lake.check(deep=True).clean
 
 
-def test_wider_bounds_than_needed_and_no_bounds_are_no_lie(lake: Lake) -> None:
+def test_wider_bounds_than_needed_and_no_bounds_are_correct(lake: Lake) -> None:
     make_table(lake.registry)
     write_partition(lake, 1)
     lake.registry.transact(lambda tx: tx.run("UPDATE file_columns SET lower = NULL, upper = NULL WHERE field_id = 1"), tables=[])

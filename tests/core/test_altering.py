@@ -31,7 +31,7 @@ def changed(*changes: Change, schema: Schema = SHOP, history: tuple[Schema, ...]
     return altered.by_id
 
 
-def test_columns_are_added_at_any_depth_with_ids_that_nobody_had() -> None:
+def test_columns_are_added_at_any_depth_with_ids_never_used_before() -> None:
     old = Schema(fields=(*SHOP.fields, Field(field_id=40, name="note", type=LONG)))
 
     found = changed(

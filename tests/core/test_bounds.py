@@ -78,7 +78,7 @@ def test_nothing_is_greater_than_the_greatest_cut_value() -> None:
     assert upper_bound(STRING, "a" + "\U0010ffff" * 17) == b"b"
 
 
-def test_both_zeros_lie_between_the_bounds_of_either() -> None:
+def test_both_zeros_are_between_the_bounds_of_either() -> None:
     for bound in (0.0, -0.0):
         for value in (0.0, -0.0):
             assert (lower_bound(DOUBLE, bound) or b"") <= encoded(DOUBLE, value) <= (upper_bound(DOUBLE, bound) or b"")

@@ -56,7 +56,7 @@ def test_a_duration_is_a_whole_number_of_microseconds(given: str | int | timedel
 @pytest.mark.parametrize(
     "given", ["", "1", "h", "-1h", "0h", "1.5h", "1h30m", "1H", "\u0661h", 0, -5, True, timedelta(0), timedelta(seconds=-1), 1.5, None]
 )
-def test_what_is_no_positive_whole_number_of_microseconds_is_refused(given: object) -> None:
+def test_only_a_positive_whole_number_of_microseconds_is_accepted(given: object) -> None:
     with pytest.raises(InvalidValueError, match="positive whole number of microseconds"):
         parse_duration(given)  # type: ignore[arg-type] # people pass anything
 
@@ -78,7 +78,7 @@ def test_the_merge_window_is_a_day_unless_the_table_says_otherwise() -> None:
 
 
 @pytest.mark.parametrize("given", [0, -1, "1d", 1.5, True, None])
-def test_a_merge_window_that_is_no_positive_number_is_refused(given: object) -> None:
+def test_a_merge_window_that_is_not_a_positive_number_is_refused(given: object) -> None:
     with pytest.raises(InvalidValueError, match="merge_window_us"):
         merge_window_of({"merge_window_us": given})
 

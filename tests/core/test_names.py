@@ -41,7 +41,7 @@ def test_a_hostile_name_is_refused_or_plain(text: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "twin"), [("\uff4frders", "orders"), ("\u212aey", "Key")])
-def test_a_look_alike_is_told_from_the_name_it_resembles(name: str, twin: str) -> None:
+def test_a_look_alike_differs_from_the_name_it_resembles(name: str, twin: str) -> None:
     with pytest.raises(InvalidNameError, match=f"looks like '{twin}'"):
         require_name("table", name)
 

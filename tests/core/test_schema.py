@@ -128,7 +128,7 @@ def test_a_schema_may_be_so_deep_and_no_deeper() -> None:
             table(nest(depth))
 
 
-def test_a_schema_may_have_so_many_fields_and_no_more() -> None:
+def test_a_schema_has_a_maximum_number_of_fields() -> None:
     with pytest.raises(SchemaRefusedError, match=f"{MAX_FIELDS} fields"):
         table(*(column(n, f"c{n}") for n in range(MAX_FIELDS + 1)))
 

@@ -74,14 +74,14 @@ def test_windows_tile_the_extent_on_aligned_edges_that_nothing_straddles(
 
 
 @given(slice_us=st.integers(1, 20), source=disjoint(), view=disjoint())
-def test_windows_are_no_wider_than_they_must_be(slice_us: int, source: list[PartitionSummary], view: list[PartitionSummary]) -> None:
+def test_windows_are_only_as_wide_as_they_must_be(slice_us: int, source: list[PartitionSummary], view: list[PartitionSummary]) -> None:
     for w in list_windows(slice_us, source=source, view=view):
         inner = range(w.insert_range.begin + slice_us, w.insert_range.end, slice_us)
         assert all(any(p.begin < edge < p.end for p in (*source, *view)) for edge in inner)
 
 
 @given(slice_us=st.integers(1, 20), source=disjoint(), view=disjoint())
-def test_every_piece_lies_in_exactly_one_window(slice_us: int, source: list[PartitionSummary], view: list[PartitionSummary]) -> None:
+def test_every_piece_is_in_exactly_one_window(slice_us: int, source: list[PartitionSummary], view: list[PartitionSummary]) -> None:
     windows = list_windows(slice_us, source=source, view=view)
 
     assert [p for w in windows for p in w.source] == source

@@ -63,7 +63,7 @@ def test_a_transform_is_read_from_its_text(text: str, expected: Transform) -> No
 
 
 @pytest.mark.parametrize("text", ["", "week(ts)", "bucket(id)", "bucket(0, id)", "bucket(-1, id)", "day()", "bucket(a, b)", "truncate(4,)"])
-def test_what_is_no_transform_is_refused_with_the_way_to_write_one(text: str) -> None:
+def test_an_invalid_transform_is_refused_with_the_way_to_write_one(text: str) -> None:
     with pytest.raises(SchemaRefusedError, match="is not a partition transform: expected a column, year"):
         parse_transform(text)
 

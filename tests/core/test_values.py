@@ -64,7 +64,7 @@ def test_operation_ids_sort_by_time(first: int, second: int, left: bytes, right:
 
 
 @pytest.mark.parametrize("op_id", ["", "0" * 31, "0" * 33, "A" * 32, "g" * 32, "0" * 32 + "\n", "../" + "0" * 29])
-def test_what_is_no_operation_id_is_refused(op_id: str) -> None:
+def test_an_invalid_operation_id_is_refused(op_id: str) -> None:
     with pytest.raises(InvalidValueError):
         require_op_id(op_id)
 

@@ -110,7 +110,7 @@ def test_every_rule_of_the_check_is_explained() -> None:
     assert _missing(rules, section((DOCS / "troubleshooting.md").read_text(), "## What the check finds")) == []
 
 
-def test_what_a_repair_mends_is_sent_there_and_what_it_does_not_is_not() -> None:
+def test_what_a_repair_fixes_links_to_it_and_the_rest_does_not() -> None:
     rows = _rows(section((DOCS / "troubleshooting.md").read_text(), "## What the check finds"))
     advice = {rule: row[2] for row in rows for rule in re.findall(r"\w+", row[0])}
     mended = {rule for rule in KNOWN_RULES - DAMAGED - FOR_PEOPLE if not advice[rule].startswith("lakebed repair")}

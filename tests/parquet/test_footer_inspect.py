@@ -49,7 +49,7 @@ def test_the_old_calendar_is_known_by_its_mark_and_not_by_a_value() -> None:
     ],
     ids=["timestamptz", "timestamp", "date"],
 )
-def test_the_event_range_is_told_in_microseconds(values: pa.Array, kind: str) -> None:
+def test_the_event_range_is_in_microseconds(values: pa.Array, kind: str) -> None:
     tail = tail_of(write(with_ids(pa.table({"x": values}))))
 
     found = inspect(tail, one_column(Primitive(name=kind)), spec=StatisticsSpec(event_time=1, first=0))
@@ -67,7 +67,7 @@ def test_the_event_range_is_told_in_microseconds(values: pa.Array, kind: str) ->
     ],
     ids=["only nulls", "beyond 64 bits", "no time"],
 )
-def test_an_event_range_that_is_not_told_is_none(values: pa.Array, schema: Schema) -> None:
+def test_an_unknown_event_range_is_none(values: pa.Array, schema: Schema) -> None:
     tail = tail_of(write(with_ids(pa.table({"x": values}))))
 
     assert inspect(tail, schema, spec=StatisticsSpec(event_time=1)).event_range is None
@@ -87,7 +87,7 @@ def test_a_file_level_that_contradicts_the_row_groups_is_refused() -> None:
 
 
 @pytest.mark.parametrize("tail", [b"", b"PAR1", b"\0\0\0\0PAR1", b"x" * 100, framed(b"\0"), framed(b"\x15\x04\x00")])
-def test_bytes_that_are_no_footer_are_refused(tail: bytes) -> None:
+def test_bytes_that_are_not_a_footer_are_refused(tail: bytes) -> None:
     with pytest.raises(FooterCorruptError, match="cannot be parsed"):
         parse(tail)
 
@@ -141,7 +141,7 @@ def with_value_count(meta: bytes, count: int) -> bytes:
     return encode(with_chunks(decode(meta), lambda chunk: replace(chunk, 3, replace(get(chunk, 3), 5, count))))
 
 
-def test_files_of_one_layout_are_told_apart_by_their_values() -> None:
+def test_files_of_one_layout_differ_by_their_values() -> None:
     first, second = (tail_of(write(with_ids(pa.table({"x": [n]})))) for n in (3, 4))
     schema = one_column(LONG)
 

@@ -48,7 +48,7 @@ def good() -> bytes:
     return tail_of(write(people()))
 
 
-def test_the_worker_tells_what_an_inspection_in_process_tells(good: bytes) -> None:
+def test_the_worker_finds_what_an_inspection_in_process_finds(good: bytes) -> None:
     spec = StatisticsSpec(indexed=frozenset({1}), always=frozenset({2}), first=1)
 
     found = inspect_isolated(foreign(good, good), people_schema(), spec=spec)
@@ -167,7 +167,7 @@ def test_bytes_before_the_metadata_are_refused(good: bytes) -> None:
     assert isinstance(found, UnreadableFileError)
 
 
-def test_a_worker_that_cannot_start_is_nobodys_file(good: bytes) -> None:
+def test_a_worker_that_cannot_start_is_not_the_fault_of_a_file(good: bytes) -> None:
     with pytest.raises(UnavailableError, match="did not start"):
         inspect_isolated(foreign(good), people_schema(), limits=WorkerLimits(start_seconds=0.001))
 

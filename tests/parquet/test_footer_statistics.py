@@ -159,7 +159,7 @@ def test_the_upper_bound_of_floats_is_kept_where_the_writer_counts_nan() -> None
     assert (found.lower, found.upper) == (lower_bound(DOUBLE, 1.0), upper_bound(DOUBLE, 2.0))
 
 
-def test_a_maximum_that_is_nan_is_no_bound() -> None:
+def test_a_maximum_that_is_nan_is_not_a_bound() -> None:
     nan = b"\0\0\0\0\0\0\xf8\x7f"
     meta = meta_of(write(with_ids(pa.table({"x": [1.0, 2.0]})), store_schema=False)).replace(b"\0\0\0\0\0\0\0\x40", nan)
     by_spark = encode(replace(decode(meta), 6, b"parquet-mr version 1.16.0 (build abc)"))

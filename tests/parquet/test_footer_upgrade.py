@@ -89,7 +89,7 @@ def test_a_true_row_count_is_kept(meta: bytes) -> None:
     assert upgrade_v1(meta, registry_rows=5).tail == framed(strip_index_pointers(meta))
 
 
-def test_a_registry_that_tells_another_count_is_an_error_and_not_believed(meta: bytes) -> None:
+def test_another_count_in_the_registry_is_an_error_and_not_used(meta: bytes) -> None:
     for blob in (meta, with_file_rows(meta, 0)):
         with pytest.raises(FooterRowsError, match="999") as caught:
             upgrade_v1(blob, registry_rows=999)
@@ -162,7 +162,7 @@ def test_unknown_fields_at_every_depth_survive_byte_for_byte(meta: bytes) -> Non
 
 
 @pytest.mark.parametrize("following", [8, 9, 19, 20, 22, 23, 30000])
-def test_the_header_after_a_cut_is_written_anew_however_far_its_id_is(meta: bytes, following: int) -> None:
+def test_the_header_after_a_cut_is_rewritten_however_far_its_id_is(meta: bytes, following: int) -> None:
     marked = encode(with_chunks(decode(meta), lambda chunk: [*drop(chunk, 8, 9), (following, TType.STRING, b"mark")]))
 
     assert strip_index_pointers(marked) == without_pointers(marked)

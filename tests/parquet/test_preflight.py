@@ -191,7 +191,7 @@ def test_a_file_that_spans_partitions_is_named_and_refused(lake: Lake, table: pa
     assert lake.files.list("shop.events") == []
 
 
-def test_a_file_of_nothing_but_null_lies_in_the_partition_of_null(lake: Lake) -> None:
+def test_a_file_of_nothing_but_null_is_in_the_partition_of_null(lake: Lake) -> None:
     (verdict,) = check(lake, put(lake, rows(countries=(None,))))
 
     assert verdict.partition_path == "ts_day=2026-03-01/country=__HIVE_DEFAULT_PARTITION__"
@@ -227,7 +227,7 @@ def test_schema_differences_are_named_with_both_types(lake: Lake) -> None:
     assert "the table says long" in verdict.problems[0].message
 
 
-def test_what_is_no_file_no_parquet_or_no_rows_gets_a_verdict_of_its_own(lake: Lake) -> None:
+def test_a_missing_file_other_formats_and_empty_files_get_verdicts_of_their_own(lake: Lake) -> None:
     good, torn = put(lake, rows()), put(lake, rows(), "torn.parquet")
     Path(torn).write_bytes(Path(torn).read_bytes()[:-5])
     empty = put(lake, rows()[:0], "empty.parquet")

@@ -248,7 +248,7 @@ def test_at_once_means_all_or_nothing_and_says_which_one_stopped_it(registry: Re
     assert logical_dump(registry) == before
 
 
-def test_at_once_loses_to_whoever_rebuilt_one_of_them_first(registry: Registry) -> None:
+def test_at_once_loses_to_a_writer_that_rebuilt_one_of_them_first(registry: Registry) -> None:
     table = make_table(registry)
     old = publish(registry, table, fake_file(1), hours=(0, 1))
     publish(registry, table, fake_file(2), hours=(1, 2))

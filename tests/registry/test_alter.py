@@ -93,7 +93,7 @@ def test_several_changes_are_one_version_or_none(registry: Registry) -> None:
     assert (run.actor, run.state, run.plan["changes"][0], run.result["schema_version"]) == ("ann", "done", "rename id to x", 2)
 
 
-def test_a_preview_tells_the_columns_and_changes_nothing(registry: Registry) -> None:
+def test_a_preview_shows_the_columns_and_changes_nothing(registry: Registry) -> None:
     make_table(registry)
     before = logical_dump(registry)
 
@@ -149,7 +149,7 @@ def test_types_are_widened_and_requirements_lifted(registry: Registry) -> None:
         widen_column(registry, NAME, "n", "int")
 
 
-def test_what_is_no_plain_table_and_no_type_is_refused(registry: Registry) -> None:
+def test_anything_but_a_plain_table_and_a_type_is_refused(registry: Registry) -> None:
     make_table(registry)
     make_view(registry)
 

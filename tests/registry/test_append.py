@@ -149,7 +149,7 @@ def test_a_table_that_another_process_dropped_is_not_found(registry: Registry) -
     assert count(registry, "table_files") == 1
 
 
-def test_a_clock_that_jumped_back_is_told(timed_registry: Registry, clock: FixedClock) -> None:
+def test_a_clock_that_jumped_back_is_reported(timed_registry: Registry, clock: FixedClock) -> None:
     table = make_table(timed_registry)
     publish(timed_registry, table, fake_file(1))
     clock.advance(seconds=-3600)

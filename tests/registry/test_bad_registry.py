@@ -95,7 +95,7 @@ def locked_by_another_program(url: str) -> Iterator[None]:
             connection.rollback()
 
 
-def test_a_registry_locked_by_another_program_is_waited_for_no_longer_than_told(registry: Registry, url: str) -> None:
+def test_a_registry_locked_by_another_program_is_waited_for_up_to_the_timeout(registry: Registry, url: str) -> None:
     table = make_table(registry)
     before = logical_dump(registry)
 
@@ -126,7 +126,7 @@ def stopped_writer(url: str) -> Iterator[None]:
         holder.kill()
 
 
-def test_a_stopped_writer_is_waited_for_no_longer_than_told_and_a_killed_one_not_at_all(registry: Registry, url: str) -> None:
+def test_a_stopped_writer_is_waited_for_up_to_the_timeout_and_a_killed_one_not_at_all(registry: Registry, url: str) -> None:
     table = make_table(registry)
     before = logical_dump(registry)
 
@@ -266,7 +266,7 @@ def test_a_role_without_rights_reads_what_it_may_and_writes_nothing(databases: D
 # -- it is not what we made --------------------------------------------------------------------
 
 
-def test_a_database_of_somebody_else_is_left_alone(empty_url: str) -> None:
+def test_a_database_of_another_program_is_left_alone(empty_url: str) -> None:
     script(empty_url, "CREATE TABLE invoices (id INTEGER)", "INSERT INTO invoices VALUES (7)")
 
     with pytest.raises(RegistryRefusedError, match=r"holds other tables \(invoices\): give Lakebed a database of its own"):
@@ -286,7 +286,7 @@ def test_a_file_that_others_can_read_or_write_is_refused(databases: Databases, m
 
 
 @pytest.mark.parametrize("content", [b"garbage" * 1000, b"SQLite format 3\x00" + b"\xff" * 5000, b"PAR1"])
-def test_a_file_that_is_no_database_is_corrupt_and_left_alone(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_database_is_corrupt_and_left_alone(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "lake.db"
     path.write_bytes(content)
     path.chmod(0o600)
@@ -298,7 +298,7 @@ def test_a_file_that_is_no_database_is_corrupt_and_left_alone(tmp_path: Path, co
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
-def test_a_truncated_database_is_told_as_damage(databases: Databases, share: float) -> None:
+def test_a_truncated_database_is_reported_as_damage(databases: Databases, share: float) -> None:
     url = databases.new("sqlite")
     content = file_of(url).read_bytes()
     file_of(url).write_bytes(content[: int(len(content) * share)])
@@ -308,7 +308,7 @@ def test_a_truncated_database_is_told_as_damage(databases: Databases, share: flo
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
-def test_what_is_no_regular_file_is_refused(tmp_path: Path, make: object) -> None:
+def test_anything_but_a_regular_file_is_refused(tmp_path: Path, make: object) -> None:
     path = tmp_path / "lake.db"
     assert callable(make)
     make(path)
@@ -344,7 +344,7 @@ server:/export /mnt/team nfs4 rw,vers=4.2 0 0
         ("/mnt/my share/lake", "cifs"),
     ],
 )
-def test_the_deepest_mount_tells_on_which_file_system_a_registry_would_lie(where: str, kind: str) -> None:
+def test_the_deepest_mount_decides_on_which_file_system_a_registry_would_be(where: str, kind: str) -> None:
     assert find_mount_kind(_MOUNTS, where) == kind
 
 
@@ -372,7 +372,7 @@ def guarded(databases: Databases, guest: str) -> Iterator[str]:
         connection.execute("SELECT pg_reload_conf()")
 
 
-def test_a_wrong_password_is_told_without_showing_it(guarded: str, guest: str) -> None:
+def test_a_wrong_password_is_reported_without_showing_it(guarded: str, guest: str) -> None:
     with pytest.raises(RegistryUnavailableError, match=f"{guest}@.* does not answer: .*password authentication failed") as refused:
         open_registry(guarded.replace(f"{guest}:", f"{guest}:{CANARY}"), timeout_s=5)
 

@@ -112,7 +112,7 @@ def test_no_wide_old_partition_hides_behind_narrow_young_ones(registry: Registry
     add(registry, "partitions", row | {"end_insert_time": 30})
 
 
-def test_the_same_slice_of_another_scope_is_no_overlap(registry: Registry) -> None:
+def test_the_same_slice_of_another_scope_does_not_overlap(registry: Registry) -> None:
     table = make_table(registry)
     add(registry, "partitions", a_partition(table))
 

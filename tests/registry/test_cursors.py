@@ -72,7 +72,7 @@ def test_once_every_cursor_has_passed_nothing_is_stored(registry: Registry, last
     assert read_changes(registry, 1, after=last) == []
 
 
-def test_a_reader_behind_what_was_purged_is_told_of_the_gap(registry: Registry, last: int) -> None:
+def test_a_reader_behind_what_was_purged_gets_an_error_about_the_gap(registry: Registry, last: int) -> None:
     save_all(registry, last)
     purge_journal(registry, 1)
 

@@ -104,7 +104,7 @@ OR NOT EXISTS (SELECT 1 FROM file_columns c WHERE c.file_id = f.id)"""
     assert seen == {0}
 
 
-def test_a_table_nobody_made_is_refused_by_name_and_by_number(registry: Registry) -> None:
+def test_a_missing_table_is_refused_by_name_and_by_number(registry: Registry) -> None:
     with pytest.raises(TableNotFoundError, match=r"shop\.orders"), registry.write([ORDERS]):
         pass
     with pytest.raises(TableNotFoundError, match="with id 77"), registry.write([77]):

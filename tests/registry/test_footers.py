@@ -177,7 +177,7 @@ def test_the_upgrade_job_is_bounded_and_a_second_run_changes_nothing(lake: Lake)
     assert all(lake.files.footer(path).num_rows == 50 for path in paths)
 
 
-def test_a_footer_that_somebody_else_upgraded_meanwhile_is_left_alone(lake: Lake, url: str) -> None:
+def test_a_footer_that_another_process_upgraded_meanwhile_is_left_alone(lake: Lake, url: str) -> None:
     for path in publish_files(lake, 2):
         make_v1(lake, path)
     steps = Steps(at=2, act=lambda _: assert_upgraded(lake, 2))

@@ -153,7 +153,7 @@ def test_a_table_whose_partitions_are_gone_gets_its_last_slot_lowered(
     assert publish(timed_registry, blocked, fake_file(6)).insert_range.begin == clock.micros + 1
 
 
-def test_slices_behind_the_last_slot_stay_where_somebody_put_them(timed_registry: Registry, clock: FixedClock, blocked: LakeTable) -> None:
+def test_slices_behind_the_last_slot_stay_where_a_caller_put_them(timed_registry: Registry, clock: FixedClock, blocked: LakeTable) -> None:
     by_hand = TimeRange(begin=last_slot(timed_registry) + MINUTE_US, end=last_slot(timed_registry) + 2 * MINUTE_US)
     publish_partition(timed_registry, replace(new_partition(blocked, fake_file(9, rows=9)), insert_range=by_hand), operation())
 
@@ -189,7 +189,7 @@ def test_more_partitions_than_allowed_keep_their_slots(timed_lake: Lake, clock: 
     assert slots_of(timed_lake.registry) == before
 
 
-def test_whoever_planned_to_replace_a_partition_of_the_future_is_refused(timed_registry: Registry, blocked: LakeTable) -> None:
+def test_a_caller_that_planned_to_replace_a_partition_of_the_future_is_refused(timed_registry: Registry, blocked: LakeTable) -> None:
     ids = [row[0] for row in timed_registry.query("SELECT id FROM partitions ORDER BY begin_insert_time")]
     redraw(timed_registry)
 

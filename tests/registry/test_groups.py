@@ -53,7 +53,7 @@ def test_a_published_file_is_pending_until_it_is_sealed(registry: Registry) -> N
     assert ids_at(registry, table.table_id, 0) == set()
 
 
-def test_sealing_without_pending_files_is_no_change(registry: Registry) -> None:
+def test_sealing_without_pending_files_changes_nothing(registry: Registry) -> None:
     table = make_table(registry)
     publish(registry, table, fake_file(1))
     seal_pending(registry)

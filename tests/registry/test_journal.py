@@ -117,7 +117,7 @@ def test_every_operation_on_every_monitored_table_is_captured_with_both_images(r
     assert all((e.before is None) == (e.operation is ChangeKind.INSERT) for e in seen)
 
 
-def test_an_update_tells_the_same_whether_its_file_is_there_or_deleted(registry: Registry) -> None:
+def test_an_update_reads_the_same_whether_its_file_is_there_or_deleted(registry: Registry) -> None:
     """The journal keeps only what changed; the rest comes from the row or from the image of its deletion."""
     table = make_table(registry)
     gone, kept = (publish(registry, table, fake_file(n, partition_path=f"{n}"), fake_file(n + 1)) for n in (1, 3))

@@ -108,7 +108,9 @@ def test_a_table_that_another_process_dropped_can_be_made_again(registry: Regist
     assert publish(one, made, fake_file(2)).table_id == made.table_id
 
 
-def test_a_table_that_another_process_made_anew_is_the_one_that_is_written_to(registry: Registry, another: Callable[[], Registry]) -> None:
+def test_a_table_that_another_process_created_again_is_the_one_that_is_written_to(
+    registry: Registry, another: Callable[[], Registry]
+) -> None:
     one, other = registry, another()
     old = make_table(one)
     publish(one, old, fake_file(1))

@@ -70,7 +70,7 @@ def test_every_grant_raises_the_epoch_even_after_a_release(timed_registry: Regis
     assert epochs == [1, 2, 3, 5]
 
 
-def test_a_lease_granted_while_the_clock_was_ahead_blocks_nobody_until_that_time(timed_registry: Registry, clock: FixedClock) -> None:
+def test_a_lease_granted_while_the_clock_was_ahead_does_not_block_until_that_time(timed_registry: Registry, clock: FixedClock) -> None:
     clock.advance(seconds=2 * 3600)
     first = acquire(timed_registry)
     clock.advance(seconds=-2 * 3600)
@@ -106,7 +106,7 @@ def test_an_expired_lease_is_granted_to_another_and_its_old_holder_is_fenced_out
     assert timed_registry.query("SELECT key FROM astha_state") == [("2",)]
 
 
-def test_an_expired_lease_that_nobody_took_still_fences_nobody(timed_registry: Registry, clock: FixedClock) -> None:
+def test_an_expired_lease_that_was_not_taken_still_fences_no_one(timed_registry: Registry, clock: FixedClock) -> None:
     lease = acquire(timed_registry)
     clock.advance(seconds=100)
 
@@ -252,7 +252,7 @@ def acquire_when_free(registry: Registry) -> Lease:
             continue
 
 
-def test_nobody_is_granted_a_lease_while_a_transaction_relies_on_it(registry: Registry, another: Callable[[], Registry]) -> None:
+def test_a_lease_is_not_granted_while_a_transaction_relies_on_it(registry: Registry, another: Callable[[], Registry]) -> None:
     lease = acquire_lease(registry, NAME, owner="elsewhere/1/updater", ttl_us=0)
     other, order = another(), []
 
@@ -306,7 +306,7 @@ def test_only_the_holder_may_say_how_far_iceberg_is(timed_registry: Registry, cl
     assert timed_registry.query("SELECT committed_group, current_snapshot_id FROM tables") == [(1, 6)]
 
 
-def test_a_lease_nobody_ever_held_fences(registry: Registry) -> None:
+def test_a_lease_that_was_never_held_fences(registry: Registry) -> None:
     with pytest.raises(LeaseLostError):
         write_under(registry, Lease(name="nothing", owner="x", epoch=0, expires_at=0))
 
@@ -345,7 +345,7 @@ def test_a_reader_adds_tables_as_it_plans_them(registry: Registry) -> None:
     assert set(both) == {one.table_id, two.table_id}
 
 
-def test_numbers_of_an_expired_reader_promise_nothing_and_are_drawn_anew(timed_registry: Registry, clock: FixedClock) -> None:
+def test_numbers_of_an_expired_reader_protect_nothing_and_are_read_again(timed_registry: Registry, clock: FixedClock) -> None:
     table = make_table(timed_registry)
     first = hold(timed_registry, table.table_id)
     publish(timed_registry, table, fake_file(1))

@@ -266,7 +266,7 @@ def test_a_newer_registry_is_refused_with_a_sentence_that_says_what_to_do(url: s
         migrate_registry(url)
 
 
-def test_an_older_registry_migrates_itself_only_where_nobody_else_can_be_using_it(empty_url: str, kind: str) -> None:
+def test_an_older_registry_migrates_itself_only_where_no_other_process_can_be_using_it(empty_url: str, kind: str) -> None:
     fill(empty_url, "0003")
     if kind == "postgresql":
         with pytest.raises(RegistryOlderError, match="lakebed migrate"):

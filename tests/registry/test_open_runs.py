@@ -99,7 +99,7 @@ def test_a_call_that_fails_behind_its_last_transaction_leaves_a_run_that_is_done
     assert states(registry) == ["done"]
 
 
-def test_whoever_may_not_change_the_lake_leaves_no_run(registry: Registry) -> None:
+def test_an_actor_that_may_not_change_the_lake_leaves_no_run(registry: Registry) -> None:
     admin.set_administrators(registry, ["ann"], actor="ann")
     run = OpenRun("repair", actor="bob", plan={})
     with pytest.raises(NotAllowedError), keeping_run(registry, run):
@@ -182,7 +182,7 @@ def ends_at(registry: Registry, steps: Steps, step: int) -> str:
     return steps.done[step - 1]
 
 
-def test_a_lost_commit_is_told_apart_and_can_be_repeated(registry: Registry, url: str) -> None:
+def test_a_lost_commit_is_recognized_and_can_be_repeated(registry: Registry, url: str) -> None:
     make_table(registry)
     wanted: list[list[TableName]] = [[], [ORDERS]]
     for tables in wanted:

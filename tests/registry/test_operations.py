@@ -159,7 +159,7 @@ def test_a_writer_that_lost_its_operation_cannot_register(timed_registry: Regist
     assert logical_dump(timed_registry) == before
 
 
-def test_a_slow_writer_may_still_register_while_nobody_took_its_operation(timed_registry: Registry, clock: FixedClock) -> None:
+def test_a_slow_writer_may_still_register_while_its_operation_is_not_taken(timed_registry: Registry, clock: FixedClock) -> None:
     table = make_table(timed_registry)
     work = open_one(timed_registry)
     clock.advance(seconds=LEASE_S * 9)
@@ -170,7 +170,7 @@ def test_a_slow_writer_may_still_register_while_nobody_took_its_operation(timed_
     assert list_expired_operations(timed_registry) == []
 
 
-def test_an_operation_nobody_opened_is_refused(registry: Registry) -> None:
+def test_an_operation_that_was_never_opened_is_refused(registry: Registry) -> None:
     table, work = make_table(registry), Operation(op_id=op_id(), has_intent=True)
 
     with pytest.raises(OperationNotFoundError, match="open it before writing a byte"):
@@ -214,7 +214,7 @@ def test_recovery_removes_the_directory_of_a_dead_writer_and_nothing_else(timed_
     assert timed_lake.check().clean
 
 
-def test_recovery_passes_over_what_somebody_else_settled_meanwhile(timed_lake: Lake, url: str, clock: FixedClock) -> None:
+def test_recovery_skips_what_another_process_settled_meanwhile(timed_lake: Lake, url: str, clock: FixedClock) -> None:
     """Between listing and taking, a slow writer may register and another process may recover."""
     table = timed_lake.create_table(str(ORDERS), SCHEMA, event_time="ts")
     works = [abandon(timed_lake, table.table_id) for _ in range(3)]

@@ -68,7 +68,7 @@ def test_an_instance_is_planned_alone_but_not_in_the_past(registry: Registry) ->
         plan_files(registry, ORDERS, instance="mine", as_of=1)
 
 
-def test_json_files_are_told_by_the_registry_not_by_their_names(registry: Registry) -> None:
+def test_json_files_are_recognized_by_the_registry_not_by_their_names(registry: Registry) -> None:
     table = make_table(registry)
     parquet, odd, json, bare = fake_file(1), fake_file(2), fake_file(3), fake_file(4)
     odd = replace(odd, path=odd.path.replace(".parquet", ".json"))

@@ -284,7 +284,7 @@ def test_a_time_is_read_as_the_last_number_before_it(timed_registry: Registry, c
         find_number_at(timed_registry, table.table_id, moments[0] - 1_000_000)
 
 
-def test_planning_a_table_nobody_made_is_refused(registry: Registry) -> None:
+def test_planning_a_missing_table_is_refused(registry: Registry) -> None:
     with pytest.raises(TableNotFoundError, match=r"shop\.orders"):
         plan_files(registry, ORDERS)
 

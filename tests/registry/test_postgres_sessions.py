@@ -36,7 +36,7 @@ def postgres(databases: Databases) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("lock", [b"SELECT * FROM table_seq FOR UPDATE", b"LOCK TABLE table_files IN ACCESS EXCLUSIVE MODE"])
-def test_a_lock_of_another_program_is_waited_for_no_longer_than_told(postgres: str, lock: bytes) -> None:
+def test_a_lock_of_another_program_is_waited_for_up_to_the_timeout(postgres: str, lock: bytes) -> None:
     with closing(open_registry(postgres, timeout_s=0.3)) as registry, psycopg.connect(postgres) as other:
         table = make_table(registry)
         before = logical_dump(registry)
@@ -153,7 +153,7 @@ def test_idle_sessions_that_the_server_ended_are_replaced_without_an_error(postg
         assert registry.query("SELECT count(*) FROM table_files") == [(before[0][0] + 1,)]
 
 
-def test_a_server_that_stays_away_is_told_at_once(postgres: str, databases: Databases) -> None:
+def test_a_server_that_stays_away_is_reported_at_once(postgres: str, databases: Databases) -> None:
     registry = open_registry(postgres)
     databases.drop(postgres)
 

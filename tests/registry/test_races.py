@@ -233,7 +233,7 @@ def assert_dense(seen: list[tuple[int, int, str | None]], registry: Registry) ->
 # -- one name, one table ------------------------------------------------------------------------
 
 
-def test_of_two_that_create_one_name_at_once_the_second_is_told_the_name(registry: Registry, url: str) -> None:
+def test_of_two_that_create_one_name_at_once_the_second_error_has_the_name(registry: Registry, url: str) -> None:
     def overtake(_: str) -> None:
         make_table(registry)
 

@@ -127,7 +127,7 @@ def test_a_key_that_matches_nothing_names_the_range_that_exists(registry: Regist
     assert logical_dump(registry) == before
 
 
-def test_retiring_by_ids_is_all_or_nothing_unless_told(registry: Registry) -> None:
+def test_retiring_by_ids_is_all_or_nothing_by_default(registry: Registry) -> None:
     table = make_table(registry)
     ids = {publish(registry, table, fake_file(h), hours=(h, h + 1)).partition_id for h in range(3)}
     gone = min(ids)
@@ -209,7 +209,7 @@ def test_the_retired_set_is_the_model_predicate_and_a_second_time_changes_nothin
     assert logical_dump(registry) == after
 
 
-def test_expired_means_that_the_last_event_lies_before_the_cutoff(registry: Registry) -> None:
+def test_expired_means_that_the_last_event_is_before_the_cutoff(registry: Registry) -> None:
     table, base = make_table(registry), micros_of(START)
     for h in range(4):
         partition = new_partition(table, fake_file(h), hours=(h, h + 1))

@@ -63,7 +63,7 @@ def test_a_file_of_another_instance_cannot_be_kept(registry: Registry) -> None:
 
 
 @pytest.mark.parametrize("key", ["indexed", "definition"])
-def test_what_files_were_registered_under_is_no_setting(registry: Registry, key: str) -> None:
+def test_what_files_were_registered_under_is_not_a_setting(registry: Registry, key: str) -> None:
     make_table(registry)
 
     with pytest.raises(InvalidValueError, match="fixed for life"), registry.write([ORDERS]) as tx:

@@ -90,7 +90,7 @@ def ids_of(registry: Registry, *published: Published) -> list[str]:
     return sorted(row[0] for row in registry.query("SELECT file_path FROM table_files WHERE id IN (:ids*)", {"ids": ids}))
 
 
-def test_a_time_between_two_changes_of_columns_is_told_apart(registry: Registry) -> None:
+def test_times_between_two_changes_of_columns_are_distinguished(registry: Registry) -> None:
     table = make_table(registry)
     publish(registry, table, fake_file(1))
     published_at = registry.now()

@@ -149,7 +149,7 @@ def test_a_connection_from_a_time_when_nothing_could_be_written_is_replaced(fall
             tx.run("UPDATE tables SET last_modified = last_modified + 1")
 
 
-def test_a_file_that_stays_read_only_is_told_and_writable_again_once_it_is_not(fallback: tuple[Registry, Fallback]) -> None:
+def test_a_file_that_stays_read_only_is_reported_and_writable_again_once_it_is_not(fallback: tuple[Registry, Fallback]) -> None:
     registry, backend = fallback
     backend.is_read_only = True
     for _ in range(2):

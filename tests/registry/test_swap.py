@@ -70,7 +70,7 @@ def test_a_swap_that_lost_a_victim_changes_nothing(registry: Registry) -> None:
     assert logical_dump(registry) == before
 
 
-def test_partitions_of_another_table_are_no_victims(registry: Registry) -> None:
+def test_partitions_of_another_table_are_not_replaced(registry: Registry) -> None:
     table, other = make_table(registry), make_table(registry, TableName("shop", "returns"))
     foreign = publish(registry, other, fake_file(1), hours=(0, 1)).partition_id
     before = logical_dump(registry)
@@ -81,7 +81,7 @@ def test_partitions_of_another_table_are_no_victims(registry: Registry) -> None:
     assert logical_dump(registry) == before
 
 
-def test_a_swap_into_a_slice_that_somebody_took_meanwhile_changes_nothing(registry: Registry) -> None:
+def test_a_swap_into_a_slice_that_was_taken_meanwhile_changes_nothing(registry: Registry) -> None:
     table = make_table(registry)
     old = publish(registry, table, fake_file(1), hours=(0, 1)).partition_id
     publish(registry, table, fake_file(2), hours=(1, 2))

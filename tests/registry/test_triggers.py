@@ -121,7 +121,7 @@ def test_a_good_registry_opens_and_unverified_opening_is_possible_for_repair(url
     open_registry(url, verify=False).close()
 
 
-def test_altering_a_registry_table_is_no_event(registry: Registry) -> None:
+def test_altering_a_registry_table_sends_no_event(registry: Registry) -> None:
     make_table(registry)
     before = last_journal_numbers(registry)
 

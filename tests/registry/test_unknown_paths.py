@@ -21,7 +21,7 @@ def test_registered_and_queued_files_are_known(registry: Registry) -> None:
     assert list_unknown(registry, [file.path, "/w/queued", "/w/stray"]) == {"/w/stray"}
 
 
-def test_what_lies_where_an_open_operation_writes_is_known_until_it_was_rolled_back(registry: Registry) -> None:
+def test_files_where_an_open_operation_writes_are_known_until_it_was_rolled_back(registry: Registry) -> None:
     make_table(registry)
     work = Operation(op_id=op_id(), has_intent=True, staging_path="/w/staged/")
     paths = ["/w/staged/1", "/w/staged.1", "/w/stray"]

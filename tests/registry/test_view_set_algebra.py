@@ -203,7 +203,7 @@ def _held(window: Window, before: dict[TimeRange, Window]) -> bool:
 
 @given(steps=STEPS, slice_us=st.sampled_from([HOUR, HOUR // 4, DAY_US, 2 * DAY_US]))
 @settings(max_examples=60)
-def test_sums_tell_what_the_rows_tell_after_any_history(
+def test_sums_show_what_the_rows_show_after_any_history(
     sqlite_registry: tuple[Registry, FixedClock], steps: list[tuple[str, int]], slice_us: int
 ) -> None:
     live_through(make_model(*sqlite_registry, slice_us), steps)
@@ -211,7 +211,7 @@ def test_sums_tell_what_the_rows_tell_after_any_history(
 
 @given(steps=STEPS, slice_us=st.sampled_from([HOUR, DAY_US]))
 @settings(max_examples=6)
-def test_sums_tell_what_the_rows_tell_on_postgresql_too(
+def test_sums_show_what_the_rows_show_on_postgresql_too(
     postgres_registry: tuple[Registry, FixedClock], steps: list[tuple[str, int]], slice_us: int
 ) -> None:
     live_through(make_model(*postgres_registry, slice_us), steps)

@@ -54,7 +54,7 @@ def test_a_staged_version_is_the_newest_and_serves_once_promoted(view: Registry)
     assert versions(view)[1] is None
 
 
-def test_what_is_no_view_set_is_refused(view: Registry) -> None:
+def test_anything_but_a_view_set_is_refused(view: Registry) -> None:
     with view.read() as reader:
         with pytest.raises(DefinitionRefusedError, match=r"shop\.orders"):
             read_view(reader, ORDERS)

@@ -67,7 +67,7 @@ def test_a_commit_of_another_process_wakes(registry: Registry, url: str, followe
     assert workers.answer(worker) == "published"
 
 
-def test_a_rollback_wakes_nobody_with_news(registry: Registry, follower: Follower) -> None:
+def test_a_rollback_wakes_no_follower(registry: Registry, follower: Follower) -> None:
     make_table(registry)
     follower.poll()
 
@@ -172,7 +172,7 @@ class ScriptedHints:
         self._hints.clear()
 
 
-def test_a_follower_starts_where_it_was_told_and_remembers_where_it_is(registry: Registry) -> None:
+def test_a_follower_starts_at_the_given_position_and_remembers_its_own(registry: Registry) -> None:
     table = make_table(registry)
     publish(registry, table, fake_file(1))
     middle = last_journal_numbers(registry)[table.table_id]

@@ -147,7 +147,7 @@ def test_a_directory_is_not_a_file(storage: Storage, operation: str, call: str) 
 
 
 @pytest.mark.parametrize("call", ["stat", "sha256", "open_input", "list_files", "delete_tree"])
-def test_every_call_refuses_what_lies_outside(storage: Storage, call: str) -> None:
+def test_every_call_refuses_paths_outside(storage: Storage, call: str) -> None:
     for outside in ("/etc/passwd", f"{storage.paths.root}/../x", f"{storage.paths.root}x/y", "s3://other/key", "relative"):
         with pytest.raises(PathRefusedError):
             getattr(storage, call)(outside)

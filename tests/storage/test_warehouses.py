@@ -90,7 +90,7 @@ def test_a_warehouse_keeps_its_identity(storage: Storage) -> None:
     assert json.loads(storage.find_marker() or b"") == {"warehouse_id": first.warehouse_id, "format": 1}
 
 
-def test_a_marker_that_somebody_else_made_in_the_same_moment_counts(storage: Storage) -> None:
+def test_a_marker_that_another_process_made_at_the_same_time_counts(storage: Storage) -> None:
     theirs = read_marker(storage)
 
     mark_warehouse(storage, registry_id=None)
@@ -106,7 +106,7 @@ def test_a_place_without_a_warehouse_is_refused_unless_one_is_to_be_created(tmp_
     assert not (tmp_path / "none").exists()
 
 
-def test_a_place_where_other_files_lie_is_not_taken(storage: Storage) -> None:
+def test_a_place_with_other_files_is_not_taken(storage: Storage) -> None:
     foreign = f"{storage.paths.root}/foreign"
     storage.create_exclusive(f"{foreign}/file.csv", b"x")
 
@@ -161,7 +161,7 @@ def test_a_place_that_can_be_no_warehouse_is_refused(place: str) -> None:
     assert "SECRET" not in str(caught.value)
 
 
-def test_a_file_is_no_warehouse(tmp_path: Path) -> None:
+def test_a_file_is_refused_as_a_warehouse(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     for create in (True, False):
