@@ -46,7 +46,7 @@ def test_a_repair_is_planned_first_and_applied_only_with_execute(shell: Shell) -
     assert "nothing was changed" in planned.output
     assert "recount the table's rows" in done.output
     assert shell.run("check").exit_code == 0
-    assert "nothing to mend" in shell.run("repair").output
+    assert "nothing to repair" in shell.run("repair").output
 
 
 def test_a_repair_that_was_carried_out_does_not_say_that_nothing_was_changed(shell: Shell) -> None:
@@ -68,7 +68,7 @@ def test_the_repair_of_one_table_is_about_that_table(shell: Shell, execute: list
     other, damaged = shell.run("repair", "shop.other", *execute), shell.run("repair", NAME, *execute)
 
     assert other.exit_code == 0, other.output
-    assert "clean: nothing to mend" in other.output
+    assert "clean: nothing to repair" in other.output
     assert "1 finding(s) are about other tables or the registry itself: `lakebed check` names them" in other.output
     assert damaged.exit_code == (0 if execute else 3)
     assert "other tables" not in damaged.output

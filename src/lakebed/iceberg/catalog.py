@@ -1,6 +1,6 @@
 """The Iceberg catalog: one pointer per table, moved by compare-and-swap under a fence.
 
-On PostgreSQL it lies in the registry's database, on SQLite in a file beside it. Its two tables are those of PyIceberg's
+On PostgreSQL it is in the registry's database, on SQLite in a file beside it. Its two tables are those of PyIceberg's
 SqlCatalog and of Java's JDBC catalog, so every engine can read it; only the committer writes.
 """
 
@@ -73,7 +73,7 @@ _EPOCH = "SELECT epoch FROM lakebed_fence WHERE table_namespace = :namespace AND
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pointer:
-    """Where a table's metadata lies, and where it lay before; None for a row that names nothing."""
+    """The location of a table's metadata, and the one before it; None for a row that names nothing."""
 
     location: str | None
     previous: str | None
@@ -123,7 +123,7 @@ class LakeCatalog(SqlCatalog):
             connection.execute(text("SELECT 1 FROM lakebed_fence LIMIT 1"))
 
     def raise_fence(self, name: TableName) -> int:
-        """Become the owner: nobody who read the table before can move its pointer any more."""
+        """Become the owner: a process that read the table before can no longer move its pointer."""
         with _translated(self.shown_url), self._writing() as connection:
             return int(connection.execute(text(_RAISE), _params(name)).scalar_one())
 
@@ -269,7 +269,7 @@ def _set_pragmas(connection: Any, _: object) -> None:
 
 
 def _create_tables(engine: Engine) -> None:
-    """Where they are missing. SQLAlchemy keeps each engine that it looked for tables with, so whoever only reads must not let it look."""
+    """Where they are missing. SQLAlchemy keeps each engine that it looked for tables with, so a reader must not let it look."""
     with engine.begin() as connection:
         if _has_table(connection, _FENCE):
             return

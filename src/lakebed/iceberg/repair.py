@@ -1,4 +1,4 @@
-"""Mending an Iceberg table by hand, beside or without a running service."""
+"""Repairs of one Iceberg table by hand, beside or without a running service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Repair = Literal["refresh", "rebuild", "adopt_foreign", "discard_foreign"]
 def repair_table(registry: Registry, storage: Storage, table_id: int, how: Repair) -> Advanced | None:
     """Make Iceberg equal to the registry again; None when it was so already. A lane that was parked is taken up again.
 
-    `refresh` compares and mends, `rebuild` gives up the earlier snapshots; `adopt_foreign` registers the files that another program
+    `refresh` compares and repairs, `rebuild` gives up the earlier snapshots; `adopt_foreign` registers the files that another program
     committed, `discard_foreign` goes back to our last snapshot and keeps the other as a tag.
     """
     if how not in get_args(Repair):

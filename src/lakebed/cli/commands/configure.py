@@ -36,7 +36,7 @@ class Setting(StrEnum):
 
 
 def _pairs(setting: Setting, texts: Sequence[str]) -> dict[str, Any]:
-    """`key=value`; a value that is no JSON is text."""
+    """`key=value`; a value that is not JSON is text."""
     found = {}
     for text in texts:
         key, equals, value = text.partition("=")

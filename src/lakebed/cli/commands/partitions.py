@@ -115,7 +115,7 @@ def retire(  # noqa: PLR0913 - one option per question
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Retire what lies wholly in a range of insert time. Exit 3 when partitions reach beyond the range and none lies in it.
+    """Retire the partitions that are completely inside a range of insert time. Exit 3 when partitions overlap the range and none is inside it.
 
     Example: lakebed partitions retire shop.orders --insert-begin 2026-03-01 --insert-end 2026-03-02
     """

@@ -104,7 +104,7 @@ def regenerate(  # noqa: PLR0913 - one option per end of two ranges
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Build slices anew, fresh or not.
+    """Build slices again, fresh or not.
 
     Example: lakebed views regenerate shop.daily --insert-begin 2026-03-01 --insert-end 2026-03-02
     """

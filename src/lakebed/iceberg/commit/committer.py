@@ -162,7 +162,7 @@ class Committer:
     def adopt_foreign(self, table_id: int) -> Advanced | None:
         """Register the files that another program added, then discard its snapshot: they come back in a group of ours.
 
-        Refused when it removed files, which cannot be told apart from rows that were rewritten, or changed more than files.
+        Refused when it removed files, which cannot be distinguished from rows that were rewritten, or changed more than files.
         """
         with self._owning(table_id) as owned:
             base = self._open(table_id, owned)
@@ -177,7 +177,7 @@ class Committer:
     def sweep(self, table_id: int, *, older_than_us: int = DEFAULT_GRACE_US) -> list[str]:
         """Delete metadata files that nothing names and that are old enough; their paths.
 
-        Whoever wrote them can no longer commit them: this process raised the fence, and holds the table while it looks.
+        Their writer can no longer commit them: this process raised the fence, and holds the table while it looks.
         """
         with self._owning(table_id) as owned:
             base = self._open(table_id, owned)
@@ -248,7 +248,7 @@ class Committer:
         return None if state is None else self._opener.restore(state, epoch=epoch)
 
     def _own(self, name: TableName, owned: _Owned) -> int:
-        """Raise the fence before the first read; only then see whether the lease is still ours, because nobody can pass it later."""
+        """Raise the fence before the first read; only then see whether the lease is still ours, because no other process can pass it later."""
         if owned.epoch is None:
             epoch = self.catalog.raise_fence(name)
             if (lease := self._lease()) is not None:
@@ -337,7 +337,7 @@ class Committer:
         return Base(metadata=final, location=location)
 
     def _settle(self, state: TableState, before: Base, after: Base, owned: _Owned) -> None:
-        """Another process may have committed and died before it told the registry: only what we settled ourselves is known."""
+        """Another process may have committed and died before it recorded that: only what this process recorded is known."""
         is_known = owned.settled == before.location
         if is_known and before is after:
             return
@@ -385,7 +385,7 @@ class Committer:
             self.registry.transact(lambda tx: record_stop(tx, name, stop), tables=[table_id])
 
     def _clear_stop(self, state: TableState) -> None:
-        """What we committed on is ours: whoever stopped the table may have undone it by their own means."""
+        """What we committed on is ours: the program that stopped the table may have undone its change itself."""
         if state.row.state == "degraded":
             self.registry.transact(lambda tx: clear_stop(tx, state.name), tables=[state.table_id])
 

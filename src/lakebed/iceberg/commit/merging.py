@@ -1,6 +1,6 @@
 """What becomes of the manifests of the parent snapshot: kept, rewritten, or merged in tiers.
 
-A tier holds manifests of about the same number of files, a power of the limit. When so many have come together, they become one
+A tier holds manifests of about the same number of files, a power of the limit. When a tier has that number of manifests, they become one
 of the next tier: the number of manifests is logarithmic beside those that are full, and a file is copied once per tier.
 """
 

@@ -1,4 +1,4 @@
-"""What a committer tells of its work."""
+"""What a committer reports of its work."""
 
 from __future__ import annotations
 

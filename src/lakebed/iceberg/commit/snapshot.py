@@ -41,7 +41,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A snapshot whose files all lie there, waiting for the metadata that will name it."""
+    """A snapshot whose files are all written; the metadata that names it is not."""
 
     snapshot: Snapshot
     manifests: tuple[Manifest, ...]

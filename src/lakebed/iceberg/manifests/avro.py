@@ -230,4 +230,4 @@ def _decode(content: bytes, location: str, reader_schema: dict[str, Any] | None 
     try:
         return list(fastavro.reader(io.BytesIO(content), reader_schema=reader_schema))  # type: ignore[arg-type]
     except AVRO_ERRORS as exc:
-        raise FileChangedError(from_uri(location), reason="it is no readable Avro file any more") from exc
+        raise FileChangedError(from_uri(location), reason="it cannot be read as an Avro file") from exc

@@ -81,7 +81,7 @@ class BoundedCache(Generic[T]):
 
 
 class ManifestStore:
-    """Manifest lists and, for whoever asks what snapshots hold, the paths in a manifest; manifests themselves are read each time."""
+    """Manifest lists and, where the contents of snapshots are needed, the paths in a manifest; manifests themselves are read each time."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage

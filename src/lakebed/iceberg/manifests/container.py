@@ -90,7 +90,7 @@ def read_container(content: bytes, location: str) -> Container:
     try:
         return _read(content)
     except _UNREADABLE as exc:
-        raise FileChangedError(from_uri(location), reason="it is no readable Avro file any more") from exc
+        raise FileChangedError(from_uri(location), reason="it cannot be read as an Avro file") from exc
 
 
 def encode_long(value: int) -> bytes:

@@ -17,7 +17,7 @@ Ranges = tuple[tuple[int, int], ...]  # first and last, in order and apart
 
 
 def join_ranges(ranges: Iterable[tuple[int, int]], *, most: int = _MOST) -> Ranges:
-    """What covers them all, in at most so many ranges: the smallest gaps are closed."""
+    """Ranges that cover them all, at most `most` of them: the smallest gaps are closed."""
     joined: list[list[int]] = []
     for first, last in sorted(ranges):
         if joined and first <= joined[-1][1] + 1:

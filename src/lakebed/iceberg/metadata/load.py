@@ -39,7 +39,7 @@ _BROKEN = (FileMissingError, CorruptionError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """A table's metadata and where it lies: what a commit is built on."""
+    """A table's metadata and its location: what a commit is built on."""
 
     metadata: TableMetadataV2
     location: str

@@ -72,7 +72,7 @@ def parse_metadata(text: str, location: str) -> TableMetadataV2:
     try:
         metadata = TableMetadataV2.model_validate_json(text)
     except (ValueError, ValidationError, AttributeError, TypeError, KeyError) as exc:  # its validators take the kinds of parts for granted
-        raise FileChangedError(from_uri(location), reason="it is no Iceberg metadata of version 2") from exc
+        raise FileChangedError(from_uri(location), reason="it is not Iceberg metadata of version 2") from exc
     if fault := _find_fault(metadata):
         raise FileChangedError(from_uri(location), reason=fault)
     return metadata
@@ -81,7 +81,7 @@ def parse_metadata(text: str, location: str) -> TableMetadataV2:
 def _find_fault(metadata: TableMetadataV2) -> str | None:
     """What PyIceberg lets pass: parts that are missing, and numbers that are none."""
     if not _are_texts(metadata.properties) or not _is_count(metadata.properties.get(COMMITTED_GROUP, "0")):
-        return f"its properties are not texts, or {COMMITTED_GROUP} is no number"
+        return f"its properties are not texts, or {COMMITTED_GROUP} is not a number"
     for snapshot in metadata.snapshots:
         number = snapshot.sequence_number if "sequence_number" in snapshot.model_fields_set else None
         if snapshot.summary is None or number is None or number > metadata.last_sequence_number:
@@ -193,7 +193,7 @@ def add_snapshot(metadata: TableMetadataV2, snapshot: Snapshot, *, group: int) -
 
 
 def succeed(metadata: TableMetadataV2, *, previous: TableMetadataV2, location: str, now_ms: int) -> TableMetadataV2:
-    """`metadata` as the version after `previous`, which lies at `location`; the log keeps the last few."""
+    """`metadata` as the version after `previous`, which is at `location`; the log keeps the last few."""
     entry = MetadataLogEntry.model_validate({"metadata-file": location, "timestamp-ms": previous.last_updated_ms})
     log = [*previous.metadata_log, entry]
     latest = metadata.snapshot_log[-1].timestamp_ms if metadata.snapshot_log else 0  # Java refuses a table older than its snapshots

@@ -38,7 +38,7 @@ def encode(kind: Primitive, value: Value) -> bytes:
     try:
         return _encoder_of(kind)(_fit_scale(kind, value) if isinstance(value, Decimal) else value)
     except _OUTSIDE as exc:
-        message = f"{value!r} is no value of type {kind}"
+        message = f"{value!r} is not a value of type {kind}"
         raise InvalidValueError(message) from exc
 
 
@@ -80,7 +80,7 @@ def to_plain(value: object) -> Value | None:
         case None | bool() | int() | float() | str() | bytes() | Decimal():
             return value
         case _:
-            message = f"{value!r} is no partition value"
+            message = f"{value!r} is not a partition value"
             raise InvalidValueError(message)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def forget_table(registry: Registry, storage: Storage, name: TableName, table_id: int) -> bool:
     """Remove the pointer of a table that the registry has dropped; False when there is none, or it is another table's by now.
 
-    Whoever opened the table before reads on until the grace of its files ends.
+    A reader that opened the table before reads on until the grace of its files ends.
     """
     with looking_at_catalog(registry, storage) as catalog:
         pointer = None if catalog is None else catalog.find_pointer(name)

@@ -115,7 +115,7 @@ def _not_adoptable(name: TableName, what: str) -> InvalidValueError:
 
 
 def adopt_files(registry: Registry, storage: Storage, name: TableName, paths: Sequence[str]) -> None:
-    """Register files of another writer where they lie, by their column names where they hold no ids; a second call finds them there."""
+    """Register files of another writer where they are, by their column names where they hold no ids; a second call finds them there."""
     table = require_table(registry, name)
     known = {row.file_path for row in list_files(registry, table.table_id, retired=True)}
     if new := [path for path in paths if path not in known]:

@@ -1,4 +1,4 @@
-"""Which files the catalog's pointers reach, whoever wrote them; what cannot be read is never given up."""
+"""Which files the catalog's pointers reach, no matter which program wrote them; what cannot be read is never given up."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class _Reach:
             self._judge(pointer, root, own)
 
     def keep_lost(self, pointed: set[str]) -> None:
-        """A table without a pointer: it is lost, or whoever opened the table before it was dropped still reads its metadata."""
+        """A table without a pointer: it is lost, or readers that opened the table before it was dropped still read its metadata."""
         for table in self.tables.values():
             name = TableName(table.database, table.name)
             if not table.committed_group or (table.dropped_at is None and str(name) in pointed):

@@ -150,7 +150,7 @@ def _pairs(texts: Sequence[str] | None) -> Mapping[str, str]:
     pairs = [text.partition("=") for text in texts or ()]
     for name, equals, value in pairs:
         if not (name and equals and value):
-            message = f"{name!a} is no NAME=VALUE"
+            message = f"expected NAME=VALUE, got {name!a}"
             raise typer.BadParameter(message)
     return {name: value for name, _, value in pairs}
 

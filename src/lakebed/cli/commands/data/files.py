@@ -103,7 +103,7 @@ def register_files(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Register files where they lie, all or none of them.
+    """Register files where they are, all or none of them.
 
     Example: lakebed files register a.parquet --table shop.orders
     """

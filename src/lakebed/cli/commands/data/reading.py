@@ -97,7 +97,7 @@ def sql(
 
 
 def _may_change(query: str) -> bool:
-    """What a function retires is to reach Iceberg too; a name that is no call costs nothing, because only a commit starts publishing."""
+    """Publish to Iceberg what a function retires; a query without such a call costs nothing, because only a commit starts publishing."""
     from lakebed.pipeline.sql.functions.answers import FUNCTIONS  # noqa: PLC0415 - brings pyarrow
 
     return any(function.changes and name in query.lower() for name, function in FUNCTIONS.items())

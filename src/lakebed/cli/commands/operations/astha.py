@@ -67,7 +67,7 @@ def status(registry: Url = URL, warehouse: Warehouse = WAREHOUSE, *, as_json: As
     if as_json:
         print_json({"holder": holder, "lanes": lanes})
         return
-    out().print(f"run by {holder}" if holder else "nobody runs the components: keep a lake open, or `lakebed serve`")
+    out().print(f"run by {holder}" if holder else "no process runs the components: keep a lake open, or run `lakebed serve`")
     print_table(_LANES, lanes, empty="no component has looked at a table yet")
 
 

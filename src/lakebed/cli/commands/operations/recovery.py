@@ -65,7 +65,7 @@ def repair(  # noqa: PLR0913 - one option per choice
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what check would find and how it is mended; with --execute mend it. Exit 3 when something is left. Example: lakebed repair --execute."""
+    """Show how to fix what `check` reports; `--execute` applies the fixes. Exit 3 when something is left. Example: lakebed repair --execute."""
     chosen: dict[str, Any] = {"deep": deep, "retire_damaged": retire_damaged, "give_up_newer": give_up_newer}
     options: RepairOptions = {**chosen, "how": how}  # type: ignore[typeddict-item] # any other word is refused there
     with opened(registry, warehouse, verify=False) as lake:
@@ -75,10 +75,10 @@ def repair(  # noqa: PLR0913 - one option per choice
         if execute and planned.steps:
             if not as_json and asks(yes=yes):
                 _render_steps(planned)
-            confirm(f"mend {sum(step.subjects for step in planned.steps)} thing(s) in {len(planned.steps)} step(s)?", yes=yes)
+            confirm(f"repair {sum(step.subjects for step in planned.steps)} thing(s) in {len(planned.steps)} step(s)?", yes=yes)
         done = planned
         if execute:
-            with showing("mending and checking") as progress:
+            with showing("repairing and checking") as progress:
                 options["dry_run"], options["progress"] = False, progress
                 done = lake.repair(table, **options)
     if as_json:
@@ -146,7 +146,7 @@ def _render_check(report: CheckReport, *, as_json: bool) -> None:
         console.print(f"{finding.severity}  {finding.rule}  {finding.table or ''}  {finding.message}", markup=False, soft_wrap=True)
         console.print(f"    {finding.subject}", markup=False, soft_wrap=True)
     if not report.clean:
-        console.print("`lakebed repair` says what can be mended")
+        console.print("`lakebed repair` shows what can be repaired")
     rules = len(report.checked)
     console.print(
         f"{'clean' if report.clean else 'NOT clean'}: {rules} rules, {sum(report.checked.values()):,} subjects, {report.seconds:.2f} s"
@@ -180,6 +180,6 @@ def _render_repair(done: RepairResult) -> None:
     if done.dry_run and done.steps:
         console.print("nothing was changed: `--execute` does it")
     elif not done.left and done.clean:
-        console.print("clean" if done.steps else "clean: nothing to mend")
+        console.print("clean" if done.steps else "clean: nothing to repair")
     if done.elsewhere:
         console.print(f"{done.elsewhere:,} finding(s) are about other tables or the registry itself: `lakebed check` names them")

@@ -1,4 +1,4 @@
-"""The service: Astha, the components, maintenance, and what watches them, until the process is told to stop."""
+"""The service: Astha, the components, maintenance, and what watches them, until the process receives a signal to stop."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def serve(
     no_http: NoHttp = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run Astha, all components and maintenance until told to stop. Example: lakebed serve --listen 127.0.0.1:9464."""
+    """Run Astha, all components and maintenance until the process receives a signal to stop. Example: lakebed serve --listen 127.0.0.1:9464."""
     _share_freed_memory()
     stop = _stop_on_signals()
     with errors():
@@ -85,7 +85,7 @@ def _stop_on_signals() -> threading.Event:
 
 
 def _wait(stop: threading.Event, service: Service) -> str:
-    """Until a signal, or until the service cannot heal itself any more: then whoever started it may start it again."""
+    """Until a signal, or until the service can no longer restart itself: then its supervisor may start it again."""
     while not stop.wait(_LOOK_S):
         if problem := service.liveness_problem():
             return problem

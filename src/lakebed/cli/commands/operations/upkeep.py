@@ -125,7 +125,7 @@ def clean_temp(
     warehouse: Warehouse = WAREHOUSE,
     *,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, max=100_000, help="files per claim")] = 1000,
-    max_batches: Annotated[int | None, typer.Option("--max-batches", min=1, max=_MOST, help="stop after so many claims")] = None,
+    max_batches: Annotated[int | None, typer.Option("--max-batches", min=1, max=_MOST, help="maximum number of claims")] = None,
     execute: Execute = False,
     yes: Yes = False,
     as_json: AsJson = False,
