@@ -93,14 +93,14 @@ def test_a_pickled_lake_and_its_settings_hold_no_password_and_it_reconnects_with
     assert [text for text in reported if has_canary(text)] == []
 
     with pickle.loads(stored) as again:  # noqa: S301 - our own
-        assert again.settings.registry_url == strip_password(secret_url)
+        assert again._settings.registry_url == strip_password(secret_url)
     monkeypatch.setenv("LAKEBED_REGISTRY_URL", secret_url)
     with pickle.loads(stored) as again:  # noqa: S301 - our own
-        assert again.settings.registry_url == secret_url
+        assert again._settings.registry_url == secret_url
         assert [table.name for table in again.tables.list()] == [ORDERS.name]
     monkeypatch.setenv("LAKEBED_REGISTRY_URL", secret_url.replace("@", "@elsewhere", 1))
     with pickle.loads(stored) as again:  # noqa: S301 - our own
-        assert again.settings.registry_url == strip_password(secret_url)
+        assert again._settings.registry_url == strip_password(secret_url)
 
 
 @pytest.mark.parametrize(

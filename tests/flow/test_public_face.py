@@ -23,6 +23,8 @@ from lakebed.core.results import Rows, single_result
 from lakebed.lake import Lake, connect
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lakebed.lake import Lake as OpenedLake
 
 NAME = str(ORDERS)
@@ -37,6 +39,15 @@ PREVIEWS = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Jedi's cache is one for all processes of a user, and two that write it at once damage it."""
+    before, jedi.settings.cache_directory = jedi.settings.cache_directory, str(tmp_path_factory.mktemp("jedi"))
+    yield
+    jedi.settings.cache_directory = before
+
+
+@pytest.mark.usefixtures("_own_cache")
 @pytest.mark.parametrize("name", [*list_calls(), "snapshots"])
 def test_an_editor_shows_every_parameter_of_a_call(name: str) -> None:
     code = f"import lakebed\nlake = lakebed.connect()\nlake.{name}(" if name != "connect" else "import lakebed\nlakebed.connect("

@@ -43,7 +43,7 @@ from lakebed.parquet.schema.match import LayoutFinder
 from lakebed.registry.journal.leases import require_epoch
 from lakebed.registry.partitions.retire import DEFAULT_GRACE_US
 from lakebed.registry.snapshots.foreign import clear_stop, list_tables_with_foreign, record_stop
-from lakebed.registry.snapshots.history import list_queued, sum_at_group
+from lakebed.registry.snapshots.history import find_instances, list_queued, sum_at_group
 from lakebed.registry.snapshots.requests import change_requests
 from lakebed.registry.tables.groups import GroupStep, find_ids, find_paths
 from lakebed.registry.tables.lake_tables import find_row
@@ -220,7 +220,8 @@ class Committer:
             return None
         self._require_lineage(state, base)
         found = compare(self.registry, self.store, base.metadata, table_id=table_id, group=state.row.last_group)
-        state = replace(state, step=GroupStep(added=found.missing, removed=(), trigger="repair"))
+        instances = find_instances(self.registry, found.missing) if state.with_instance else {}
+        state = replace(state, step=GroupStep(added=found.missing, removed=(), instances=instances, trigger="repair"))
         return self._move(state, base, owned, removed=Removals(strays=found.extra))
 
     def _rebuild(self, table_id: int, owned: _Owned) -> Advanced | None:
@@ -317,7 +318,7 @@ class Committer:
             partition_names=form.partition_names,
             always=state.always_measured,
         )
-        describing = Describing(registry=self.registry, writer=writer, table=str(state.name), with_instance=state.with_instance)
+        describing = Describing(registry=self.registry, writer=writer, table=str(state.name), instances=state.step.instances)
         return Change(
             added=describing.run(state.step.added),
             removed=removed,

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from lakebed.core.errors import IcebergDriftError
 from lakebed.core.names import GLOBAL_INSTANCE
 from lakebed.registry.files.footers import load_footers
-from lakebed.registry.snapshots.history import find_instances
 from lakebed.registry.tables.groups import load_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from lakebed.core.rows import TableFiles
     from lakebed.iceberg.manifests.data_file import DataFile, FileWriter
@@ -28,7 +27,7 @@ class Describing:
     registry: Registry
     writer: FileWriter
     table: str
-    with_instance: bool
+    instances: Mapping[int, str]  # of files outside the global one
 
     def run(self, ids: Sequence[int]) -> Iterator[tuple[int, DataFile]]:
         for start in range(0, len(ids), _PAGE):
@@ -40,7 +39,6 @@ class Describing:
 
     def _describe(self, rows: Sequence[TableFiles]) -> Iterator[tuple[int, DataFile]]:
         footers = load_footers(self.registry, [row.file_path for row in rows])
-        instances = find_instances(self.registry, (row.partition_id for row in rows)) if self.with_instance else {}
         for row in rows:
-            instance = instances.get(row.partition_id, GLOBAL_INSTANCE)
+            instance = self.instances.get(row.id, GLOBAL_INSTANCE)
             yield row.id, self.writer.describe(row, footers.pop(row.file_path), instance)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from lakebed.core.tables.snapshots import parse_requests
 from lakebed.iceberg.locations import to_uri
 from lakebed.iceberg.metadata.metadata import TableDefinition
 from lakebed.iceberg.types.schemas import parse_schema
-from lakebed.registry.snapshots.history import has_instances
+from lakebed.registry.snapshots.history import find_instances, has_instances
 from lakebed.registry.tables.groups import GroupStep, plan_step
 from lakebed.registry.tables.lake_tables import LakeTable, find_row
 from lakebed.registry.tables.versions import list_versions
@@ -82,10 +82,14 @@ def read_state(registry: Registry, paths: PathManager, table_id: int, *, since: 
 
 
 def _complete(reader: Reader, paths: PathManager, row: Tables, step: GroupStep) -> TableState:
+    """A partition that is retired after this snapshot loses its row, so the instances of the step are read here."""
+    with_instance = has_instances(reader, row.id)
+    if with_instance:
+        step = replace(step, instances=find_instances(reader, step.added))
     return TableState(
         row=row,
         versions=tuple(list_versions(reader, row.id)),
-        with_instance=has_instances(reader, row.id),
+        with_instance=with_instance,
         location=to_uri(paths.table_directory(row.id, TableName(row.database, row.name))),
         step=step,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from lakebed.core.rows import TableSnapshots, list_columns
 from lakebed.registry.codec import decode_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from lakebed.core.names import TableName
     from lakebed.registry.backends.protocol import Queryable
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 _COLUMNS = list_columns(TableSnapshots)
 _MANY = 1000
-_INSTANCES = "SELECT id, view_instance_id FROM partitions WHERE id IN (:ids*)"
+_INSTANCES = """SELECT f.id, p.view_instance_id FROM table_files f JOIN partitions p ON p.id = f.partition_id
+WHERE f.id IN (:ids*) AND p.view_instance_id <> 'global'"""
 _HAS_INSTANCES = "SELECT 1 FROM partition_scopes WHERE table_id = :id AND view_instance_id <> 'global' LIMIT 1"
 _TOTALS = """SELECT count(*), COALESCE(sum(row_count), 0), COALESCE(sum(file_size), 0) FROM table_files
 WHERE table_id = :id AND added_group <= :g AND (removed_group IS NULL OR removed_group > :g)"""
@@ -105,12 +107,12 @@ def has_instances(reader: Queryable, table_id: int) -> bool:
     return bool(reader.query(_HAS_INSTANCES, {"id": table_id}))
 
 
-def find_instances(reader: Queryable, partition_ids: Iterable[int]) -> dict[int, str]:
-    """The instance of each partition that is there."""
-    ids = sorted(set(partition_ids))
+def find_instances(reader: Queryable, file_ids: Sequence[int]) -> dict[int, str]:
+    """The instances of those files that belong to another one than the global one; each instance is one text in memory."""
     found: dict[int, str] = {}
-    for start in range(0, len(ids), _MANY):
-        found.update((row[0], row[1]) for row in reader.query(_INSTANCES, {"ids": ids[start : start + _MANY]}))
+    for start in range(0, len(file_ids), _MANY):
+        rows = reader.query(_INSTANCES, {"ids": list(file_ids[start : start + _MANY])})
+        found.update((file_id, sys.intern(instance)) for file_id, instance in rows)
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakebed.core.errors import InvalidValueError
@@ -57,6 +57,7 @@ class GroupStep:
     added: Sequence[int]
     removed: Sequence[int]
     is_rewrite: bool = False  # every group in between only wrote the same rows again
+    instances: Mapping[int, str] = field(default_factory=dict)  # of the added files, other than the global one, as the step was planned
     trigger: str | None = None  # what made the newest of these groups; None when no record of it is left
 
 
