@@ -228,6 +228,15 @@ def test_a_damaged_manifest_is_an_error_that_names_it(damage: str) -> None:
         carried((damaged, manifest), gone=frozenset({location(1)}))
 
 
+def test_a_damaged_block_is_not_copied_into_another_manifest() -> None:
+    content, manifest, _ = carried(added(range(500)))
+    packed = read_container(content, "").blocks[0].packed
+    damaged = content.replace(packed, b"\xff" * len(packed))
+
+    with pytest.raises(FileChangedError, match=from_uri(manifest.manifest_path)):
+        carried((damaged, manifest))
+
+
 def test_a_table_that_is_rewritten_again_and_again_says_the_same_as_its_registry(ice: IceLake) -> None:
     ice.committer = Committer(ice.lake.registry, ice.lake.storage, ice.catalog, limits=MergeLimits(merge_at=3, full_files=12))
     ice.create(partition_by=("country",))

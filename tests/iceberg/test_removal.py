@@ -15,7 +15,7 @@ from builders import ORDERS
 from lakebed.core.errors import IcebergDriftError
 from lakebed.iceberg.commit.committer import Committer
 from lakebed.iceberg.commit.merging import MergeLimits
-from lakebed.iceberg.locations import from_uri
+from lakebed.iceberg.locations import from_uri, to_path
 from lakebed.iceberg.manifests.avro import encode_list
 from lakebed.iceberg.manifests.file_ids import decode_ranges, encode_ranges, join_ranges, merge_ranges, span
 from lakebed.storage.local import LocalStorage
@@ -193,3 +193,11 @@ def test_ranges_are_read_back_as_they_were_written(lines: list[list[tuple[int, i
 @pytest.mark.parametrize("text", [None, "", "7", "{}", "[[1]]", '[["a","b"]]', "[[1,2],[3,4]]", "[[1,2"])
 def test_ranges_that_do_not_fit_their_list_are_unknown(text: str | None) -> None:
     assert decode_ranges(text, 1) == [None]
+
+
+@pytest.mark.parametrize("spelled", ["/w/a.parquet", "file:/w/a.parquet", "file://host/w/a.parquet", "s3a://b/a.parquet"])
+def test_a_location_in_another_spelling_names_no_path_of_the_registry(spelled: str) -> None:
+    assert to_path("file:///w/a.parquet") == "/w/a.parquet"
+    assert to_path("s3://b/a.parquet") == "s3://b/a.parquet"
+
+    assert not to_path(spelled).startswith(("/", "s3://"))

@@ -32,9 +32,9 @@ def to_uri(path: str) -> str:
 
 
 def to_path(location: str) -> str:
-    """What `to_uri` was given; a location that others spelled stays as it is, and names no path of the registry."""
+    """What `to_uri` was given; a location in another spelling becomes one that names no path of the registry."""
     path = location.removeprefix(_FILE)
-    return path if to_uri(path) == location else location
+    return path if to_uri(path) == location else to_uri(location)
 
 
 def from_uri(uri: str) -> str:

@@ -82,6 +82,10 @@ class RemovalSearch:
     def touched(self) -> set[str]:
         return self.found.keys() | self.strays_found.keys()
 
+    @property
+    def files_found(self) -> int:
+        return sum(map(len, self.found.values())) + sum(map(len, self.strays_found.values()))
+
     def locations_in(self, manifest: Manifest) -> frozenset[str]:
         """Of the files that leave it."""
         path = manifest.manifest_path

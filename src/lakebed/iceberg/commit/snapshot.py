@@ -6,6 +6,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lakebed.core.errors import IcebergDriftError
 from lakebed.iceberg.commit.merging import DEFAULT_LIMITS, MergeLimits, plan_manifests
 from lakebed.iceberg.commit.removal import Removals, RemovalSearch
 from lakebed.iceberg.locations import new_uuid
@@ -94,6 +95,8 @@ class SnapshotWriter:
         plan = plan_manifests(search.improve(current), search.touched, spec_id=self.form.spec_id, limits=self.limits)
         gained, lost = Sums(), Sums()
         made = [*self._write_added(change.added, gained), *(self._rewrite(m, search.locations_in(m), lost) for m in plan.rewritten)]
+        if lost.files != search.files_found:
+            raise IcebergDriftError(table, problem=f"{search.files_found} files were found to remove, and {lost.files} were removed")
         if plan.merged:
             made.append(self._merge(plan.merged))
         manifests = (*made, *plan.kept)

@@ -86,10 +86,10 @@ class _Copy:
         return self._removed
 
     def _take(self, block: Block, *, is_existing: bool) -> None:
+        raw = block.unpack()  # of a block that is copied too: what cannot be unpacked must not be carried into another manifest
         if is_existing and not self._gone:
             self._writer.put_block(block)
             return
-        raw = block.unpack()
         if self._needles is None or any(needle in raw for needle in self._needles):
             self._take_singly(raw, block.count)
         elif is_existing:
