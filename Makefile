@@ -35,7 +35,7 @@ quick: setup
 	@./scripts/in-memory $(BIN)/python -m pytest -m "not long" -k "not postgresql" -n 2 @tests/quick.txt
 
 test: setup $(ARCHIVE)
-	@./scripts/in-memory $(BIN)/python -m pytest -m "not long" -n 2 --dist loadgroup --ignore tests/docs
+	@./scripts/in-memory $(BIN)/python -m pytest -m "not long" -n 2 --dist loadgroup --durations 30 --ignore tests/docs
 
 test-long: setup $(ARCHIVE)
 	@./scripts/in-memory $(BIN)/python -m pytest -n 2 --dist loadgroup

@@ -12,7 +12,6 @@ from builders import count, seal_pending, within, write_partition
 from lakebed.core.errors import BackPressureError
 from lakebed.core.tables.snapshots import BackPressure
 from lakebed.pipeline.write.grouped import GroupedWriter
-from lakebed.pipeline.write.json import register_json_files
 from lakebed.registry.journal.leases import acquire_lease
 from lakebed.registry.tables.groups import set_committed_group
 
@@ -50,7 +49,7 @@ def delete(lake: Lake, _: DataFrame) -> None:
 
 
 def register_json(lake: Lake, _: DataFrame) -> None:
-    register_json_files(lake._context, ORDERS, [f"{lake.storage.paths.root}/orders.json"])
+    lake.files.register_json(ORDERS, [f"{lake.storage.paths.root}/orders.json"])
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from builders import logical_dump, seal_pending
 from lakebed.core.errors import InvalidValueError, RefusedError, UnreadableFileError
 from lakebed.core.names import TableName
 from lakebed.pipeline.write.insert import insert, schema_like
-from lakebed.pipeline.write.json import insert_json, register_json_files
+from lakebed.pipeline.write.json import insert_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,8 +79,8 @@ def test_json_files_of_others_are_registered_where_they_lie(spark_lake: Lake, sp
     )
     other = put(spark_lake, "other.json", '{"id": 2, "ts": "2026-01-01T02:00:00.000000Z", "amount": 1.0}')
 
-    register_json_files(spark_lake._context, ORDERS, [one, other], batch=("drop", 1))
-    register_json_files(spark_lake._context, ORDERS, [one, other], batch=("drop", 1))
+    spark_lake.files.register_json(ORDERS, [one, other], batch=("drop", 1))
+    spark_lake.files.register_json(ORDERS, [one, other], batch=("drop", 1))
 
     assert rows_of(spark_lake.read(ORDERS)) == rows_of(orders(spark, 0, 3))
     assert spark_lake.check(deep=True).clean
@@ -93,7 +93,7 @@ def test_a_line_that_does_not_fit_refuses_the_file(spark_lake: Lake, line: str) 
     before = logical_dump(spark_lake.registry, without=AUDIT)
 
     with pytest.raises(RefusedError):
-        register_json_files(spark_lake._context, ORDERS, [path])
+        spark_lake.files.register_json(ORDERS, [path])
 
     assert logical_dump(spark_lake.registry, without=AUDIT) == before
 
@@ -132,10 +132,10 @@ def test_rows_of_several_partitions_in_one_json_file_are_refused(spark_lake: Lak
     before = logical_dump(spark_lake.registry, without=AUDIT)
 
     with pytest.raises(InvalidValueError, match=r"mixed.json holds rows of several partitions of shop.orders \(ts_day\)"):
-        register_json_files(spark_lake._context, ORDERS, [put(spark_lake, "mixed.json", first, second)])
+        spark_lake.files.register_json(ORDERS, [put(spark_lake, "mixed.json", first, second)])
     assert logical_dump(spark_lake.registry, without=AUDIT) == before
 
-    register_json_files(spark_lake._context, ORDERS, [put(spark_lake, "whole.json", second)])
+    spark_lake.files.register_json(ORDERS, [put(spark_lake, "whole.json", second)])
     assert paths_of(spark_lake, ORDERS, "json") == {"ts_day=2026-01-02"}
 
 
@@ -143,4 +143,4 @@ def test_an_empty_file_is_refused(spark_lake: Lake) -> None:
     make_orders(spark_lake)
 
     with pytest.raises(UnreadableFileError, match="it holds no row"):
-        register_json_files(spark_lake._context, ORDERS, [put(spark_lake, "empty.json")])
+        spark_lake.files.register_json(ORDERS, [put(spark_lake, "empty.json")])

@@ -14,8 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from insert_lakes import ORDERS, make_orders
 
-from lakebed.pipeline.write.json import register_json_files
-
 if TYPE_CHECKING:
     from lakebed.lake import Lake
 
@@ -92,7 +90,7 @@ def test_two_hundred_files_of_both_formats_are_recorded_as_others_measure_them(s
                 write_json(target, rows)
 
     spark_lake.files.register(ORDERS, [path for path in written if path.endswith("parquet")])
-    register_json_files(spark_lake._context, ORDERS, [path for path in written if path.endswith("json")])
+    spark_lake.files.register_json(ORDERS, [path for path in written if path.endswith("json")])
 
     files = {file.file_path: file for file in spark_lake.files.list(ORDERS)}
     assert set(files) == set(written)

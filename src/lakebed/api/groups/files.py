@@ -125,6 +125,23 @@ class Files:
             instance=instance, replacing=replacing, batch=batch, adopt=adopt, verify=verify, progress=progress,
         )  # fmt: skip
 
+    def register_json(
+        self, table: str, paths: Sequence[str], *, instance: str = GLOBAL_INSTANCE, batch: tuple[str, int] | None = None
+    ) -> Published:
+        """Publish JSON lines that other programs wrote into the warehouse. If one line does not fit the table, none is registered.
+
+        Spark reads every line once. Each file must hold rows of one partition only.
+
+        Args:
+            table: The table, as `database.name`.
+            paths: The files, where they are in the warehouse.
+            instance: The instance that the rows belong to.
+            batch: `(app_id, batch_id)`; the same batch is registered once.
+        """
+        from lakebed.pipeline.write.json import register_json_files
+
+        return register_json_files(self._lake._context, table, paths, instance=instance, batch=batch)
+
     def recover(self) -> Sequence[str]:
         """Delete the files of writers that died before they published; return the ids of their operations."""
         return admin.recover_operations(self._lake.registry, self._lake.storage)
