@@ -69,12 +69,12 @@ def test_views_are_built_and_queries_explained_and_read(place: Shell) -> None:
 
 
 CSV = '''Amount,id,ts,note
-1.5,1001,2026-03-01T12:00:00Z,"he said ""hi"""
-2.5,1002,2026-03-02,"two
+1.5,900001,2026-03-01T12:00:00Z,"he said ""hi"""
+2.5,900002,2026-03-02,"two
 lines, really"
 '''
-LINES = """{"id": 1003, "ts": "2026-03-03T00:00:00Z", "amount": 3}
-{"id": 1004, "ts": "2026-03-04T00:00:00Z", "amount": 4.5, "note": null}
+LINES = """{"id": 900003, "ts": "2026-03-03T00:00:00Z", "amount": 3}
+{"id": 900004, "ts": "2026-03-04T00:00:00Z", "amount": 4.5, "note": null}
 """
 
 
@@ -83,13 +83,13 @@ def inputs(tmp_path: Path) -> Path:
     directory = tmp_path / "inputs"
     directory.mkdir()
     for name, text in {
-        "good.csv": CSV, "good.jsonl": LINES, "bad.csv": "id,ts,amount\nx,2026-03-01,1\n", "plain.csv": "1006,2026-03-06,6,six\n",
-        "short.csv": "1006,2026-03-06\n", "wrong.json": '{"idd": 1}\n', "bad.json": '{"id": "x"}\n', "a*b.csv": CSV, "empty.csv": "id,ts\n",
+        "good.csv": CSV, "good.jsonl": LINES, "bad.csv": "id,ts,amount\nx,2026-03-01,1\n", "plain.csv": "900006,2026-03-06,6,six\n",
+        "short.csv": "900006,2026-03-06\n", "wrong.json": '{"idd": 1}\n', "bad.json": '{"id": "x"}\n', "a*b.csv": CSV, "empty.csv": "id,ts\n",
     }.items():  # fmt: skip
         (directory / name).write_text(text)
     moment = pa.array([1_772_668_800_000_000], type=pa.timestamp("us", tz="UTC"))
-    pq.write_table(pa.table({"id": [1005], "ts": moment}), directory / "one.parquet")
-    pq.write_table(pa.table({"id": [1007], "ts": moment, "amount": [7.0]}), directory / "other.parquet")
+    pq.write_table(pa.table({"id": [900005], "ts": moment}), directory / "one.parquet")
+    pq.write_table(pa.table({"id": [900007], "ts": moment, "amount": [7.0]}), directory / "other.parquet")
     return directory
 
 
@@ -97,7 +97,7 @@ def test_files_are_inserted_and_queried(local_shell: Shell, inputs: Path) -> Non
     def insert(*words: str) -> list[str]:
         return ["insert", NAME, *(str(inputs / word) if word[0] != "-" else word for word in words), "--json"]
 
-    query = f"SELECT id, ts, amount, note FROM {NAME} WHERE id > 1000 ORDER BY id"
+    query = f"SELECT id, ts, amount, note FROM {NAME} WHERE id > 900000 ORDER BY id"
     words = [
         insert("good.csv", "--evolve", "--dry-run"), insert("good.csv"), insert("good.csv", "--evolve", "--sync"), insert("good.jsonl"),
         insert("one.parquet", "other.parquet"), insert("plain.csv", "--no-header"), insert("empty.csv", "--dry-run"),
@@ -120,11 +120,11 @@ def test_files_are_inserted_and_queried(local_shell: Shell, inputs: Path) -> Non
     assert lines["snapshot_id"] is None
     assert shape_of(added) == shape_of(tried) == read_golden()["insert"]
     rows = json.loads(done[14][1])
-    assert [row["id"] for row in rows] == list(range(1001, 1008))
-    assert rows[1] == {"id": 1002, "ts": "2026-03-02T00:00:00Z", "amount": 2.5, "note": "two\nlines, really"}
+    assert [row["id"] for row in rows] == list(range(900001, 900008))
+    assert rows[1] == {"id": 900002, "ts": "2026-03-02T00:00:00Z", "amount": 2.5, "note": "two\nlines, really"}
     assert [row["amount"] for row in rows] == [1.5, 2.5, 3.0, 4.5, None, 6.0, 7.0]
     assert done[15][1].splitlines() == [
-        "id,ts,amount,note", '1001,2026-03-01T12:00:00Z,1.5,"he said ""hi"""', '1002,2026-03-02T00:00:00Z,2.5,"two', 'lines, really"',
+        "id,ts,amount,note", '900001,2026-03-01T12:00:00Z,1.5,"he said ""hi"""', '900002,2026-03-02T00:00:00Z,2.5,"two', 'lines, really"',
     ]  # fmt: skip
     assert "NULL" in done[17][1]
     assert json.loads(done[20][1]) == [{"n": 157}]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 def find_root(storage: Storage, directory: str) -> str:
     """The canonical path of an existing directory; in an object store it must be in the warehouse."""
+    require_clean(directory)
     if has_scheme(directory) and not is_local(normalize(directory)):
         return storage.paths.canonical_directory(directory)
     root = normalize(os.path.realpath(normalize(directory) if has_scheme(directory) else directory))
