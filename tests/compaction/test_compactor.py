@@ -276,7 +276,7 @@ def test_a_dead_worker_is_replaced_and_reported(lake: Lake) -> None:
     deliver(lake, compactor)
     await_that(lambda: bool(seen) and not any(t.is_alive() for t in compactor._threads))
 
-    with pytest.raises(UnavailableError, match="1 worker"):
+    with pytest.raises(UnavailableError, match="1 compaction worker"):
         compactor.on_health()
 
     compactor.on_health()
