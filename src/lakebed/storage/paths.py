@@ -80,7 +80,7 @@ def below(directory: str, *names: str) -> str:
     """The path of something in `directory`; every name is one step down, and one that would lead elsewhere is refused."""
     for name in names:
         if not _SEGMENT.fullmatch(name):
-            raise PathRefusedError(name, reason="it is not the name of a single file or directory")
+            raise PathRefusedError(name, reason="it is not the name of one file or directory")
     return "/".join((directory, *names))
 
 
