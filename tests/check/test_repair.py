@@ -279,7 +279,7 @@ def test_more_partitions_than_allowed_are_not_retired(registry: Registry, storag
 def test_what_cannot_be_asked_for_is_refused(registry: Registry, storage: Storage) -> None:
     with pytest.raises(TableNotFoundError):
         repair(registry, storage, "shop.nothing")
-    with pytest.raises(InvalidValueError, match="name a table"):
+    with pytest.raises(InvalidValueError, match="give a table"):
         repair(registry, storage, how="rebuild")
     with pytest.raises(InvalidValueError, match="discard_foreign"):
         repair(registry, storage, str(ORDERS), how="pray")  # type: ignore[arg-type]
