@@ -55,6 +55,13 @@ class Databases:
     servers: ExitStack
 
     @cached_property
+    def files(self) -> Path:
+        """Those of SQLite, apart from PostgreSQL's, which change by themselves."""
+        made = self.directory / "files"
+        made.mkdir()
+        return made
+
+    @cached_property
     def sqlite_template(self) -> Path:
         template = self.directory / "template.db"
         open_registry(f"sqlite:///{template}", create=True).close()
@@ -82,7 +89,7 @@ class Databases:
     def new(self, kind: str) -> str:
         name = f"test_{secrets.token_hex(6)}"
         if kind == "sqlite":
-            path = self.directory / f"{name}.db"
+            path = self.files / f"{name}.db"
             shutil.copy(self.sqlite_template, path)
             path.chmod(0o600)
             return f"sqlite:///{path}"
@@ -94,7 +101,7 @@ class Databases:
         """A database without any table."""
         name = f"empty_{secrets.token_hex(6)}"
         if kind == "sqlite":
-            path = self.directory / f"{name}.db"
+            path = self.files / f"{name}.db"
             path.touch(mode=0o600)
             return f"sqlite:///{path}"
         with psycopg.connect(self.postgres_url, autocommit=True) as connection:

@@ -124,7 +124,7 @@ def test_settings_show_their_origin_and_hide_passwords(tmp_path: Path, monkeypat
 
 
 def test_a_service_in_a_separate_process_publishes_and_stops_on_a_signal(shell: Shell, url: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "lakebed.cli.app", "serve", *shell.options]
+    command = [sys.executable, "-m", "lakebed.cli.app", "serve", "--no-http", *shell.options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
         assert service.stdout is not None
         assert "active" in service.stdout.readline()

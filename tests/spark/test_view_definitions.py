@@ -234,7 +234,7 @@ def test_what_a_table_is_for_life_cannot_be_redefined(shop: Lake, clock: FixedCl
     fill_hours(shop, clock, 0)
     define(shop)
 
-    with pytest.raises(InvalidValueError, match="partition_by is fixed"):
+    with pytest.raises(InvalidValueError, match="partition_by cannot be changed"):
         define(shop, sql="SELECT ts, id AS n FROM shop.orders", partition_by=["day(ts)"])
     with pytest.raises(DefinitionRefusedError, match="its event time is ts and cannot be changed"):
         define(shop, event_time=None)

@@ -38,7 +38,7 @@ def encode(kind: Primitive, value: Value) -> bytes:
     try:
         return _encoder_of(kind)(_fit_scale(kind, value) if isinstance(value, Decimal) else value)
     except _OUTSIDE as exc:
-        message = f"{value!r} is not a value of type {kind}"
+        message = f"expected a value of type {kind}, got {value!r}"
         raise InvalidValueError(message) from exc
 
 
