@@ -18,7 +18,6 @@ from lakebed.testing import temporary_lake
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakebed.adopt import AdoptOptions
     from lakebed.lake import Lake
 
 
@@ -195,7 +194,7 @@ def test_bad_requests_change_nothing(lake: Lake, source: Path) -> None:
     before = logical_dump(lake.registry)
 
     put(source / "day=1/b.parquet", rows(1))
-    bad: list[tuple[str, str, AdoptOptions]] = [
+    bad: list[tuple[str, str, dict[str, Any]]] = [
         (str(source / "nowhere"), "shop.events", {}),
         (str(source), "no table name", {}),
         (str(source), "shop.events", {"event_time": "nope"}),

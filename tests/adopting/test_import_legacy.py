@@ -15,7 +15,7 @@ from legacy_lakes import DAY, NEW, OLD, LegacyLake
 
 if TYPE_CHECKING:
     from lakebed.lake import Lake
-    from lakebed.legacy import ImportOptions, LegacyImport
+    from lakebed.legacy import LegacyImport
 
 
 def run(lake: Lake, old: LegacyLake, **options: Any) -> LegacyImport:
@@ -225,7 +225,7 @@ def test_bad_sources_are_refused_and_change_nothing(lake: Lake, old: LegacyLake)
     old.add(0)
     before = logical_dump(lake.registry)
 
-    bad: list[tuple[type[LakebedError], str, ImportOptions]] = [
+    bad: list[tuple[type[LakebedError], str, dict[str, Any]]] = [
         (InvalidValueError, "mysql://x/y", {}),
         (RegistryRefusedError, "postgresql://u:canary@db.example.com/x", {}),
         (RegistryUnavailableError, "postgresql://u:canary@localhost:1/x", {}),
@@ -235,7 +235,7 @@ def test_bad_sources_are_refused_and_change_nothing(lake: Lake, old: LegacyLake)
         (LakebedError, old.url, {"event_times": {"spans": "nope"}}),
     ]
     for refused, url, options in bad:
-        chosen: ImportOptions = {"root": str(old.root), "dry_run": False, **options}
+        chosen: dict[str, Any] = {"root": str(old.root), "dry_run": False, **options}
         with pytest.raises(refused) as caught:
             lake.tables.import_legacy(url, **chosen)
         assert "canary" not in str(caught.value)

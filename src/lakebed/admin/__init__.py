@@ -2,15 +2,14 @@
 
 from lakebed.admin.audit import list_administrators, set_administrators
 from lakebed.admin.cleanup import CleanUp, delete_expired_temporary_files, recover_operations
-from lakebed.admin.dropping import Drop, DropOptions, drop_table
+from lakebed.admin.dropping import Drop, drop_table
 from lakebed.admin.file_history import FileEvent, FileHistory, why
-from lakebed.admin.lists import MAX_LIMIT, PartitionOptions, list_files, list_incompatible_partitions, list_partitions, list_view_sets
+from lakebed.admin.lists import MAX_LIMIT, list_files, list_incompatible_partitions, list_partitions, list_view_sets
 from lakebed.admin.orphans import DEFAULT_AGE, Forgotten, Sweep, forget_left_out_files, list_left_out_files, sweep_orphans
 from lakebed.admin.requests import RequestedRun, request_materialization, request_regeneration
 from lakebed.admin.retirement import (
     MAX_PARTITIONS,
     BulkOptions,
-    RangeOptions,
     Retirement,
     retire_expired_partitions,
     retire_incompatible_partitions,
@@ -43,13 +42,10 @@ __all__ = [
     "CleanUp",
     "ColumnRow",
     "Drop",
-    "DropOptions",
     "Expiry",
     "FileEvent",
     "FileHistory",
     "Forgotten",
-    "PartitionOptions",
-    "RangeOptions",
     "RequestedRun",
     "Retirement",
     "Rollback",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from lakebed.admin.audit import find_actor
 from lakebed.admin.retirement import MAX_PARTITIONS
@@ -29,15 +29,6 @@ if TYPE_CHECKING:
     from lakebed.registry.transaction import Transaction
 
 DROP = "drop_table"  # stored, as a job: never rename
-
-
-class DropOptions(TypedDict, total=False):
-    """The further options of `lake.tables.drop`."""
-
-    max_partitions: int  # default 10,000: refuse to retire more
-    grace_s: float  # default a day: how long the files stay readable
-    actor: str | None  # default user@host
-    progress: Callable[[int, int], None] | None
 
 
 @single_result

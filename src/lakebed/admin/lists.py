@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from lakebed.core.errors import InvalidValueError, PartitionNotFoundError
 from lakebed.core.names import TableName, require_instance
@@ -16,19 +16,6 @@ if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
 
 MAX_LIMIT = (1 << 63) - 1
-
-
-class PartitionOptions(TypedDict, total=False):
-    """The options of `list_partitions`."""
-
-    instance: str | None
-    schema_hash: str | None
-    begin: Time | None
-    end: Time | None
-    insert_begin: Time | None
-    insert_end: Time | None
-    after: int
-    limit: int
 
 
 def list_partitions(  # noqa: PLR0913 - one keyword per filter

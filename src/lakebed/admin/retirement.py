@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from lakebed.admin.audit import find_actor
 from lakebed.admin.lists import find_id
@@ -59,15 +59,6 @@ class BulkOptions(TypedDict, total=False):
     max_partitions: int  # default 10,000: refuse to touch more
     grace_s: float  # default a day: how long the files stay readable
     actor: str | None  # default user@host
-
-
-class RangeOptions(BulkOptions, total=False):
-    """The further options of `retire_partitions`."""
-
-    insert_begin: Required[Time]
-    insert_end: Required[Time]
-    instance: str | None
-    schema_hash: str | None
 
 
 @single_result

@@ -1,4 +1,4 @@
 from lakebed.adopt.directory import adopt
-from lakebed.adopt.results import AdoptedFile, Adoption, AdoptOptions, AdoptRequest
+from lakebed.adopt.results import AdoptedFile, Adoption, AdoptRequest
 
-__all__ = ["AdoptOptions", "AdoptRequest", "AdoptedFile", "Adoption", "adopt"]
+__all__ = ["AdoptRequest", "AdoptedFile", "Adoption", "adopt"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from lakebed.core.files import Verify
 from lakebed.core.names import GLOBAL_INSTANCE
@@ -67,25 +67,6 @@ class Adoption:
     @property
     def size_bytes(self) -> int:
         return sum(file.file_size for file in self.files if file.how in TAKEN)
-
-
-class AdoptOptions(TypedDict, total=False):
-    """The options of an adoption; see `AdoptRequest`."""
-
-    event_time: str | None
-    partition_by: Sequence[str] | None
-    sort_by: Sequence[str]
-    path_types: Mapping[str, str] | None
-    instance: str
-    evolve: bool
-    rewrite: bool
-    copy: bool
-    skip_refused: bool
-    verify: str
-    dry_run: bool
-    actor: str | None
-    progress: Callable[[int, int], None] | None
-    batch_files: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

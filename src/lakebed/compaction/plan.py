@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from lakebed.core.names import TableName, require_instance
 from lakebed.core.partitions import Slice
@@ -105,17 +105,6 @@ class CompactionPlan:
     def count(self, reason: Reason) -> int:
         """Groups with this reason."""
         return sum(group.reason == reason for group in self.groups)
-
-
-class CompactOptions(TypedDict, total=False):
-    """The options of `lake.compact`."""
-
-    target_bytes: int
-    partition: str | None
-    instance: str | None
-    max_files: int | None
-    max_bytes: int | None
-    hot_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from lakebed.core.results import single_result
 from lakebed.legacy.plan import LegacyFinding  # noqa: TC001 - `Rows` reads the kind at run time
@@ -49,22 +49,6 @@ class LegacyImport:
     @property
     def partitions(self) -> int:
         return sum(v.partitions + v.empty_partitions + v.incompatible_partitions for v in self.view_sets)
-
-
-class ImportOptions(TypedDict, total=False):
-    """The options of an import; see `ImportRequest`."""
-
-    root: str | None
-    database: str
-    names: Mapping[str, str] | None
-    view_sets: Sequence[str]
-    event_times: Mapping[str, str] | None
-    serving: Mapping[str, str] | None
-    copy: bool
-    dry_run: bool
-    actor: str | None
-    progress: Callable[[int, int], None] | None
-    batch_partitions: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

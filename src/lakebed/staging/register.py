@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from lakebed.core.errors import FileConflictError, InvalidValueError, LakebedError, NotIcebergReadyError
 from lakebed.core.files import Verify
@@ -28,17 +28,6 @@ if TYPE_CHECKING:
     from lakebed.registry.registry import Registry
     from lakebed.registry.tables.lake_tables import LakeTable
     from lakebed.storage.protocol import Storage
-
-
-class RegisterOptions(TypedDict, total=False):
-    """What `Lake.register_files` understands."""
-
-    instance: str
-    replacing: AbstractSet[int]
-    batch: tuple[str, int] | None
-    adopt: bool
-    verify: str
-    progress: Callable[[int, int], None] | None
 
 
 def register_files(  # noqa: PLR0913 - one keyword per choice
